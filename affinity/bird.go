@@ -77,12 +77,10 @@ func (s *search) arrives(r *route) string {
 	owner, user := s.owner.Name, s.user.Name
 	switch {
 	case r.cert == assumed && s.owner.as != s.user.as:
-		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers "+
-			"differ, provided that routers outside pass single addresses on",
+		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers differ, provided that routers outside pass single addresses on",
 			owner, s.owner.as, user, s.user.as, through(r.way))
 	case r.cert == assumed:
-		return fmt.Sprintf("%s learns a route to the address through %s, provided that routers outside "+
-			"pass single addresses on", owner, through(r.way))
+		return fmt.Sprintf("%s learns a route to the address through %s, provided that routers outside pass single addresses on", owner, through(r.way))
 	case len(r.way) > 0:
 		return fmt.Sprintf("%s learns a route to the address of %s through %s", owner, user, through(r.way))
 	case r.why == (side{}).name():

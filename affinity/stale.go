@@ -55,18 +55,15 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	switch {
 	case who == byFelix && s.Attracts:
 		s.Attracts = false
-		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the "+
-			"block, which names %s; where BIRD runs, %s announces the block and forwards its traffic", owner, node)
+		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the block, which names %s; where BIRD runs, %s announces the block and forwards its traffic", owner, node)
 	case who == byFelix:
-		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the "+
-			"block, which names %s", owner)
+		s.Text = fmt.Sprintf("nothing is dropped: Felix programs this pool's routes and follows the block, which names %s", owner)
 	case s.Attracts:
 		s.Drops = true
 		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block, and announces the block to its peers, so that traffic of others may end there, too", node)
 	default:
 		s.Drops = true
-		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block; it does not announce the block, so "+
-			"only traffic through %s is lost", node, node)
+		s.Text = fmt.Sprintf("BIRD on %s drops traffic to the block; it does not announce the block, so only traffic through %s is lost", node, node)
 	}
 	if who == byEither {
 		s.Text += " (unless Felix programs this pool's routes, which is not known)"

@@ -14,12 +14,11 @@ var blockNoAffinity = audit.Check{
 	ID:         "block/no-affinity",
 	Title:      "a block names a host, and no BlockAffinity of that host to the block exists",
 	Severities: []state.Severity{state.Error},
-	Why: "BIRD makes routes from affinities, so the block has no route and is not advertised, although its owner uses it. Calico " +
-		"cannot release such a block either: its call does nothing and reports success.",
-	Confirm:  "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
-	Remedies: []remedies.Remedy{remedies.RestoreAffinity},
-	Never:    "Never delete the block because its affinity is missing: it may be full of live pods.",
-	Requires: []blocks.Resource{blocks.Blocks, blocks.Affinities},
+	Why:        "BIRD makes routes from affinities, so the block has no route and is not advertised, although its owner uses it. Calico cannot release such a block either: its call does nothing and reports success.",
+	Confirm:    "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr shows no row for the block.",
+	Remedies:   []remedies.Remedy{remedies.RestoreAffinity},
+	Never:      "Never delete the block because its affinity is missing: it may be full of live pods.",
+	Requires:   []blocks.Resource{blocks.Blocks, blocks.Affinities},
 	Optional: []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Pools, blocks.IPAMConfigs, blocks.Namespaces, blocks.Reservations, blocks.ClusterInfos,
 		blocks.FelixConfigs, blocks.BGPConfigs, blocks.BGPPeers, blocks.BGPFilters},
 	Run: func(st *state.State, f *audit.Findings) {

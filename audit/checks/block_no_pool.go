@@ -14,10 +14,9 @@ var blockNoPool = audit.Check{
 	ID:         "block/no-pool",
 	Title:      "a block lies in no pool",
 	Severities: []state.Severity{state.Warning},
-	Why: "Its addresses have lost the pool's outgoing NAT and encapsulation. Calico does not release blocks outside pools, so the " +
-		"block stays.",
-	Confirm: "calicoctl get ippools -o wide shows no pool that contains the block's CIDR.",
-	Misread: "Someone deleted the pool while its addresses were in use. The pods keep running, and only some of their traffic fails.",
+	Why:        "Its addresses have lost the pool's outgoing NAT and encapsulation. Calico does not release blocks outside pools, so the block stays.",
+	Confirm:    "calicoctl get ippools -o wide shows no pool that contains the block's CIDR.",
+	Misread:    "Someone deleted the pool while its addresses were in use. The pods keep running, and only some of their traffic fails.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl",
 			"the pods get addresses of another pool; calicoctl releases the pool's blocks"),

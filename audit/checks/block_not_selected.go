@@ -14,10 +14,9 @@ var blockNotSelected = audit.Check{
 	ID:         "block/not-selected",
 	Title:      "a block with its own node's addresses lies in a pool that no longer selects the node",
 	Severities: []state.Severity{state.Info},
-	Why: "The node's labels or the pool's nodeSelector have changed. Running pods keep their addresses, but their replacements get " +
-		"addresses of other pools. The node releases the block with its next assignment after the last address is released.",
-	Confirm: "kubectl get nodes --show-labels; kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector",
-	Misread: "Calico ignores selectors for pods that ask for a pool or an address by annotation, so their blocks may lie in any pool.",
+	Why:        "The node's labels or the pool's nodeSelector have changed. Running pods keep their addresses, but their replacements get addresses of other pools. The node releases the block with its next assignment after the last address is released.",
+	Confirm:    "kubectl get nodes --show-labels; kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector",
+	Misread:    "Calico ignores selectors for pods that ask for a pool or an address by annotation, so their blocks may lie in any pool.",
 	Remedies: []remedies.Remedy{
 		remedies.Restart("restart the node's pods that still use the pool", "they get addresses of a pool that selects the node, which then releases the block"),
 		remedies.ByHand("if the node should use the pool, correct its labels or the pool's nodeSelector", "the node assigns from its block again", "a selector takes effect immediately on all nodes"),

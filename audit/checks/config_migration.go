@@ -14,15 +14,11 @@ var configMigration = audit.Check{
 	ID:         "config/migration",
 	Title:      "Calico's objects are moving to the other API group",
 	Severities: []state.Severity{state.Warning},
-	Why: "Both API groups hold blocks, and one of them is out of date. Calico's migration from crd.projectcalico.org/v1 to " +
-		"projectcalico.org/v3 locks both groups. From phase Converged on, Calico's programs use the newer group; the older one " +
-		"stays locked until the DatastoreMigration is deleted. This report reads the group in use.",
-	Confirm: "kubectl get datastoremigrations; compare datastoreReady in kubectl get clusterinformations.crd.projectcalico.org " +
-		"default -o yaml and kubectl get clusterinformations.projectcalico.org default -o yaml.",
-	Remedies: []remedies.Remedy{remedies.EndMigration},
-	Never: "Never unlock a datastore while both groups serve blocks: Calico's programs would write to two datastores and assign " +
-		"addresses twice.",
-	Requires: []blocks.Resource{blocks.Migrations, blocks.ClusterInfos},
+	Why:        "Both API groups hold blocks, and one of them is out of date. Calico's migration from crd.projectcalico.org/v1 to projectcalico.org/v3 locks both groups. From phase Converged on, Calico's programs use the newer group; the older one stays locked until the DatastoreMigration is deleted. This report reads the group in use.",
+	Confirm:    "kubectl get datastoremigrations; compare datastoreReady in kubectl get clusterinformations.crd.projectcalico.org default -o yaml and kubectl get clusterinformations.projectcalico.org default -o yaml.",
+	Remedies:   []remedies.Remedy{remedies.EndMigration},
+	Never:      "Never unlock a datastore while both groups serve blocks: Calico's programs would write to two datastores and assign addresses twice.",
+	Requires:   []blocks.Resource{blocks.Migrations, blocks.ClusterInfos},
 	Run: func(st *state.State, f *audit.Findings) {
 		c := &st.Cluster
 		x := audit.Finding{

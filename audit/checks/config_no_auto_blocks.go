@@ -14,8 +14,7 @@ import (
 var configNoAutoBlocks = audit.Check{
 	ID: "config/no-auto-blocks", Title: "automatic blocks are off, and a node has no free address left",
 	Severities: []state.Severity{state.Error, state.Warning}, Graded: "error if a pod waits on such a node; else warning",
-	Why: "While autoAllocateBlocks is false, no node claims a block. A node's pods get addresses of its existing blocks until " +
-		"these are full.",
+	Why:      "While autoAllocateBlocks is false, no node claims a block. A node's pods get addresses of its existing blocks until these are full.",
 	Confirm:  "calicoctl ipam show --show-configuration; calicoctl ipam show --show-blocks",
 	Misread:  "The pool may have many free blocks. While automatic blocks are off, no node claims them.",
 	Remedies: []remedies.Remedy{remedies.AutoBlocks},

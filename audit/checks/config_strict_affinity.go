@@ -15,22 +15,18 @@ import (
 )
 
 var configStrictAffinity = audit.Check{
-	ID: "config/strict-affinity",
-	Title: "strict affinity is off although the cluster needs it, on while nodes cannot allocate, or in a combination that Calico " +
-		"rejects",
+	ID:         "config/strict-affinity",
+	Title:      "strict affinity is off although the cluster needs it, on while nodes cannot allocate, or in a combination that Calico rejects",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error for a combination that Calico rejects and for Windows nodes; else warning",
-	Why: "Strict affinity matters when no block is left. Without it, a node then borrows single addresses from other nodes' blocks; with it, the node's pods get no address. The setting in the object named \"default\" covers the whole " +
-		"cluster and takes effect immediately, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
-	Confirm: "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
-	Misread: "\"I turned it on and nothing changed\": it only stops new borrowing. \"I set it on the block\": Calico ignores the " +
-		"field of the same name in blocks.",
-	Remedies: []remedies.Remedy{remedies.SetStrict, remedies.UnsetStrict},
-	Verify:   "New pods of every node get addresses from blocks of their own node.",
-	Never: "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with " +
-		"Windows nodes.",
-	Requires: []blocks.Resource{blocks.IPAMConfigs},
-	Optional: slices.Concat(state.BlockStatusReads, blackholeReads),
+	Why:        "Strict affinity matters when no block is left. Without it, a node then borrows single addresses from other nodes' blocks; with it, the node's pods get no address. The setting in the object named \"default\" covers the whole cluster and takes effect immediately, for existing blocks too. Borrowed addresses stay borrowed until their pods restart.",
+	Confirm:    "calicoctl ipam show --show-configuration, or kubectl get ipamconfigs (ipamconfigurations in the newer API group) default -o yaml",
+	Misread:    "\"I turned it on and nothing changed\": it only stops new borrowing. \"I set it on the block\": Calico ignores the field of the same name in blocks.",
+	Remedies:   []remedies.Remedy{remedies.SetStrict, remedies.UnsetStrict},
+	Verify:     "New pods of every node get addresses from blocks of their own node.",
+	Never:      "Never turn it on while nodes have no block and none is left: their next pods get no address. Never turn it off with Windows nodes.",
+	Requires:   []blocks.Resource{blocks.IPAMConfigs},
+	Optional:   slices.Concat(state.BlockStatusReads, blackholeReads),
 	Run: func(st *state.State, f *audit.Findings) {
 		for _, part := range strictParts {
 			if g := st.FirstMissing(part.needs); g != nil {

@@ -18,17 +18,14 @@ var ipFinishedPod = audit.Check{
 	Title:      "allocations belong to pods that finished longer than the grace period ago",
 	Severities: []state.Severity{state.Warning, state.Info},
 	Graded:     "info; warning while the pool is out of or low on blocks or addresses, or while the node is at its block limit",
-	Why: "A pod that has Succeeded or Failed needs no address. Its address is normally released when its containers end; if that " +
-		"failed, pods of finished Jobs and evicted pods fill the node's blocks, and its next pods get no address.",
-	Confirm: "kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded, and the same with Failed, " +
-		"shows the pods; calicoctl ipam show --ip=ADDRESS shows that a block still records their addresses.",
-	Misread: "These addresses are not leaked: the pods that they are recorded for exist. Calico's collector never frees the address " +
-		"of a pod whose status has none, such as an evicted pod.",
-	Remedies: []remedies.Remedy{remedies.DeleteFinished},
-	Verify:   "The block no longer records the addresses, at the latest after Calico's collector or --leaked-ips has freed them.",
-	Never:    "Never release the addresses with \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
-	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
-	Optional: slices.Concat(state.ReleaseReads, collector.Reads),
+	Why:        "A pod that has Succeeded or Failed needs no address. Its address is normally released when its containers end; if that failed, pods of finished Jobs and evicted pods fill the node's blocks, and its next pods get no address.",
+	Confirm:    "kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded, and the same with Failed, shows the pods; calicoctl ipam show --ip=ADDRESS shows that a block still records their addresses.",
+	Misread:    "These addresses are not leaked: the pods that they are recorded for exist. Calico's collector never frees the address of a pod whose status has none, such as an evicted pod.",
+	Remedies:   []remedies.Remedy{remedies.DeleteFinished},
+	Verify:     "The block no longer records the addresses, at the latest after Calico's collector or --leaked-ips has freed them.",
+	Never:      "Never release the addresses with \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
+	Requires:   []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
+	Optional:   slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
 		if name, unread := st.UnreadPod(); unread {
 			f.SkipPartial("not evaluated for pod %s, which could not be read", name)

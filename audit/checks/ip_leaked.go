@@ -24,8 +24,7 @@ var ipLeaked = audit.Check{
 		remedies.ByHand("release the addresses of nodes whose machines are off, then the other addresses without host evidence", "the addresses can be assigned again",
 			"a container that still runs shares its address with the next pod", "calico-audit repair --leaked-ips --terminated NODE", "calico-audit repair --leaked-ips --without-host-evidence"),
 	},
-	Never: "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither " +
-		"handle nor sequence number.",
+	Never:    "Never release an address after a single look, and never with \"calicoctl ipam release --ip\", which checks neither handle nor sequence number.",
 	Requires: []blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods},
 	Optional: slices.Concat(state.ReleaseReads, collector.Reads),
 	Run: func(st *state.State, f *audit.Findings) {
@@ -98,7 +97,6 @@ func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v stat
 		return
 	}
 	for _, u := range st.Views.Uses(r.Addr()) {
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, "+
-			"according to %s, which proves nothing now", hosts.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "may be in use", Value: fmt.Sprintf("%s, according to %s, which proves nothing now", hosts.NamespaceText(u.View.Node, u.Namespace), u.View.Text())})
 	}
 }

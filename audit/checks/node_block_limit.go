@@ -20,14 +20,13 @@ var nodeBlockLimit = audit.Check{
 	Title:      "a node has as many blocks as it may have",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "warning; error if the blocks are full",
-	Why: "At the limit (maxBlocksPerHost; 20 unless set) a node claims no more blocks and does not borrow either. Once its " +
-		"blocks are full, its next pod gets no address.",
-	Confirm:  "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
-	Misread:  "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
-	Remedies: []remedies.Remedy{remedies.DeleteFinished, remedies.LeaksFirst, remedies.RaiseLimit, remedies.FewerPods, remedies.LargerBlocks},
-	Never:    "Never raise the limit just to silence the alert: find the cause of the full blocks first.",
-	Requires: nodeBlockLimitReads,
-	Optional: remedies.RootReads,
+	Why:        "At the limit (maxBlocksPerHost; 20 unless set) a node claims no more blocks and does not borrow either. Once its blocks are full, its next pod gets no address.",
+	Confirm:    "calicoctl ipam show --show-configuration shows maxBlocksPerHost; calicoctl ipam show --show-blocks shows the node's blocks.",
+	Misread:    "A node at its limit often holds many leaked addresses. Compare the number of its addresses with the number of its pods.",
+	Remedies:   []remedies.Remedy{remedies.DeleteFinished, remedies.LeaksFirst, remedies.RaiseLimit, remedies.FewerPods, remedies.LargerBlocks},
+	Never:      "Never raise the limit just to silence the alert: find the cause of the full blocks first.",
+	Requires:   nodeBlockLimitReads,
+	Optional:   remedies.RootReads,
 	Run: func(st *state.State, f *audit.Findings) {
 		alike, restricted := namespacesAlike(st)
 		if g := st.FirstMissing([]blocks.Resource{blocks.Namespaces, blocks.Pods}); g != nil && restricted {

@@ -15,11 +15,8 @@ var nodeDuplicateAddress = audit.Check{
 	ID:         "node/duplicate-address",
 	Title:      "two nodes have the same Calico address or InternalIP, or a node records the address of another",
 	Severities: []state.Severity{state.Error},
-	Why: "Routes, tunnels and BGP sessions lead to one of the two only, so traffic to the pods of the other is lost. This happens if a " +
-		"machine is rebuilt under another name, if a disk image is cloned, if machines exchange their addresses, or if calico-node " +
-		"detects an address that all machines have, such as a bridge's or a virtual one. If only the InternalIP is the same, logs, kubectl exec " +
-		"and metrics of one node come from the other.",
-	Confirm: "kubectl get nodes -o wide shows the InternalIPs; kubectl get node NAME -o yaml shows the annotation projectcalico.org/IPv4Address.",
+	Why:        "Routes, tunnels and BGP sessions lead to one of the two only, so traffic to the pods of the other is lost. This happens if a machine is rebuilt under another name, if a disk image is cloned, if machines exchange their addresses, or if calico-node detects an address that all machines have, such as a bridge's or a virtual one. If only the InternalIP is the same, logs, kubectl exec and metrics of one node come from the other.",
+	Confirm:    "kubectl get nodes -o wide shows the InternalIPs; kubectl get node NAME -o yaml shows the annotation projectcalico.org/IPv4Address.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there",
 			"each node has an address of its own", "deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide"),

@@ -16,20 +16,15 @@ var nodeNoBlock = audit.Check{
 	ID:         "node/no-block",
 	Title:      "a node has no block; evaluated per family, over the pools that select the node",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
-	Graded: "critical if a pod of the node waits and can get no address; error if its pods or its tunnel borrow; warning if its next " +
-		"pod will borrow or fail; else info",
-	Why: "Pods on a node without a block borrow addresses from other nodes' blocks, or get none. If the owner of the block learns " +
-		"no route to a borrowed address, it drops the traffic. A pod that no pool may serve, because of its namespace, never " +
-		"gets an address.",
-	Confirm: "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state shows no row for the " +
-		"node.",
-	Misread: "A node that has run no pod yet has no block: it claims one for its first pod. Pods that ask for a pool which " +
-		"assigns nothing are pod/waiting.",
-	Remedies: append(slices.Clip(remedies.Shortage), remedies.SelectNode, remedies.RaiseLimit),
-	Verify:   "Start a pod on the node: kubectl get blockaffinities shows a block of the node, and the pod has an address from it.",
-	Never:    "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
-	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
-	Optional: append(slices.Clip(remedies.RootReads), blocks.Handles),
+	Graded:     "critical if a pod of the node waits and can get no address; error if its pods or its tunnel borrow; warning if its next pod will borrow or fail; else info",
+	Why:        "Pods on a node without a block borrow addresses from other nodes' blocks, or get none. If the owner of the block learns no route to a borrowed address, it drops the traffic. A pod that no pool may serve, because of its namespace, never gets an address.",
+	Confirm:    "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state shows no row for the node.",
+	Misread:    "A node that has run no pod yet has no block: it claims one for its first pod. Pods that ask for a pool which assigns nothing are pod/waiting.",
+	Remedies:   append(slices.Clip(remedies.Shortage), remedies.SelectNode, remedies.RaiseLimit),
+	Verify:     "Start a pod on the node: kubectl get blockaffinities shows a block of the node, and the pod has an address from it.",
+	Never:      "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations, blocks.IPAMConfigs, blocks.Nodes, blocks.Pods, blocks.Namespaces},
+	Optional:   append(slices.Clip(remedies.RootReads), blocks.Handles),
 	Run: func(st *state.State, f *audit.Findings) {
 		holders := cachedNodesHoldingSeveral(st)
 		for _, h := range st.NodeStates {

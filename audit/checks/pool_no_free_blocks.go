@@ -16,18 +16,14 @@ var poolNoFreeBlocks = audit.Check{
 	Title:      "an enabled workload pool has no block left to claim",
 	Severities: []state.Severity{state.Critical, state.Error, state.Warning, state.Info},
 	Graded:     "critical if pods of a node without a block borrow or wait (under strict affinity also pods of a node without room in its blocks); error if the next pod of such a node would; warning while every node has a block; info while other pools that serve the same nodes and namespaces have blocks left",
-	Why: "A node that needs a block now borrows single addresses from other nodes' blocks, and their owners may drop the traffic. " +
-		"Under strict affinity its pods get no address. Free addresses may remain: a pool can run out of blocks long before it " +
-		"runs out of addresses.",
-	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists the blocks' owners; calicoctl ipam " +
-		"show --show-blocks shows how full each block is.",
-	Misread: "\"The pool has free addresses, so it is fine\": a node without a block can only borrow the free addresses in other " +
-		"nodes' blocks.",
-	Remedies: remedies.Shortage,
-	Verify:   "Start a pod on each node that had no block: kubectl get blockaffinities shows a block of that node.",
-	Never:    "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
-	Requires: []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
-	Optional: append(slices.Clip(remedies.RootReads), state.ReleaseReads...),
+	Why:        "A node that needs a block now borrows single addresses from other nodes' blocks, and their owners may drop the traffic. Under strict affinity its pods get no address. Free addresses may remain: a pool can run out of blocks long before it runs out of addresses.",
+	Confirm:    "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity lists the blocks' owners; calicoctl ipam show --show-blocks shows how full each block is.",
+	Misread:    "\"The pool has free addresses, so it is fine\": a node without a block can only borrow the free addresses in other nodes' blocks.",
+	Remedies:   remedies.Shortage,
+	Verify:     "Start a pod on each node that had no block: kubectl get blockaffinities shows a block of that node.",
+	Never:      "Never delete IPAMBlock objects by hand: that erases the record of addresses that pods still use.",
+	Requires:   []blocks.Resource{blocks.Pools, blocks.Blocks, blocks.Reservations},
+	Optional:   append(slices.Clip(remedies.RootReads), state.ReleaseReads...),
 	Run: func(st *state.State, f *audit.Findings) {
 		evaluated := allocationEvaluated(st, f)
 		for _, p := range st.Pools {

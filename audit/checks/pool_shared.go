@@ -12,8 +12,7 @@ import (
 
 var poolShared = audit.Check{
 	ID: "pool/shared", Title: "a pool that a namespace asks for also serves pods of other namespaces", Severities: []state.Severity{state.Info},
-	Why: "The annotation limits the namespace to the pool, but not the pool to the namespace: Calico also takes the pool's addresses for " +
-		"pods that ask for no pool, and they may use it up.",
+	Why:     "The annotation limits the namespace to the pool, but not the pool to the namespace: Calico also takes the pool's addresses for pods that ask for no pool, and they may use it up.",
 	Confirm: "kubectl get pods --all-namespaces -o wide shows addresses of the pool outside the namespace.",
 	Misread: "There is no finding if the pool is the oldest of those that serve all namespaces: then it is meant for all.",
 	Remedies: []remedies.Remedy{remedies.ByHand("set assignmentMode: Manual on the pool; before Calico v3.30, nodeSelector: '!all()'", "only pods that ask for it get its addresses",
@@ -25,9 +24,7 @@ var poolShared = audit.Check{
 			if namespaces, others := scope.Shared(st, p); len(others) > 0 {
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
-					Message: fmt.Sprintf("pool %s serves not only %s, which asks for it: %s without a "+
-						"request %s its "+
-						"addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
+					Message:  fmt.Sprintf("pool %s serves not only %s, which asks for it: %s without a request %s its addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
 					Evidence: state.Evidences("pods without a request", phrase.Some(others)),
 				})
 			}

@@ -15,12 +15,9 @@ var routeStrayBlackhole = audit.Check{
 	ID:         "route/stray-blackhole",
 	Title:      "a host view has a blackhole route for a block that its node does not own",
 	Severities: []state.Severity{state.Critical},
-	Why: "Pods on that node, and all traffic that passes through it, cannot reach the block's addresses, although the block's " +
-		"owner and its pods are healthy. If the node also announces the block, other nodes' traffic is lost there too.",
-	Confirm: "On the node, ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the " +
-		"block's affinity name another node.",
-	Misread: "A blackhole route for the node's own block is normal. So is a wider one that a more specific route to the block " +
-		"overrides.",
+	Why:        "Pods on that node, and all traffic that passes through it, cannot reach the block's addresses, although the block's owner and its pods are healthy. If the node also announces the block, other nodes' traffic is lost there too.",
+	Confirm:    "On the node, ip route show table all type blackhole lists the block's CIDR; calicoctl ipam show --show-blocks and the block's affinity name another node.",
+	Misread:    "A blackhole route for the node's own block is normal. So is a wider one that a more specific route to the block overrides.",
 	Remedies: []remedies.Remedy{
 		remedies.DeleteAffinity,
 		remedies.ByHand("if the node has no affinity to the block, restart calico-node there; if BIRD did not make the route, find the program that did", "the node forwards the block's traffic to its owner",

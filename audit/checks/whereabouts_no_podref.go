@@ -13,8 +13,7 @@ import (
 
 var whereaboutsNoPodref = audit.Check{
 	ID: "whereabouts/no-podref", Title: "a secondary network's address is recorded without its pod", Severities: []state.Severity{state.Info},
-	Why: "No one can look up the owner, so neither Whereabouts' reconciler nor calico-audit ever frees " +
-		"the address. Old releases recorded no pod, and a CRD without the field drops it.",
+	Why:     "No one can look up the owner, so neither Whereabouts' reconciler nor calico-audit ever frees the address. Old releases recorded no pod, and a CRD without the field drops it.",
 	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows an entry with an empty podref.",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("restart the pod that uses it, so that it is recorded with its pod; if no node uses it, remove the entry with a JSON patch that tests the resourceVersion",

@@ -19,10 +19,8 @@ var strandedRemedies = append(releaseSecondary("--whereabouts-stranded"),
 
 var whereaboutsStranded = audit.Check{
 	ID: "whereabouts/stranded", Title: "a secondary network's address is recorded for a pod that does not exist", Severities: []state.Severity{state.Warning},
-	Why: "No other pod can use the address, and only Whereabouts' reconciler frees such addresses. When they fill the range, new " +
-		"pods do not start.",
-	Confirm: "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod returns NotFound " +
-		"for its pod. On the node where it ran, crictl pods shows whether the sandbox still runs.",
+	Why:      "No other pod can use the address, and only Whereabouts' reconciler frees such addresses. When they fill the range, new pods do not start.",
+	Confirm:  "kubectl get ippools.whereabouts.cni.cncf.io POOL -n NAMESPACE -o yaml shows the entry; kubectl get pod returns NotFound for its pod. On the node where it ran, crictl pods shows whether the sandbox still runs.",
 	Misread:  "A pod that was deleted by force, or whose Node object was deleted, may still run on its machine and use the address. The API does not show that.",
 	Remedies: strandedRemedies,
 	Never:    "Never remove all entries of a pool, or the pool: running pods would share their addresses with new ones.",

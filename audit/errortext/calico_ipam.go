@@ -233,7 +233,6 @@ var calicoIPAM = []Message{
 		ID: "refused-rights", By: "Calico's IPAM", Common: true,
 		Texts: []string{"connection is unauthorized", `is forbidden: User "{any}" cannot {any} resource "{any}" in API group`},
 		Means: "The API server refused the CNI plugin: its token has expired or is of another cluster, or its ClusterRole lacks a right.",
-		Do: "Restart calico-node on the node, which renews the token in /etc/cni/net.d/calico-kubeconfig, and compare the ClusterRole calico-cni-plugin " +
-			"with the release's manifest.",
+		Do:    "Restart calico-node on the node, which renews the token in /etc/cni/net.d/calico-kubeconfig, and compare the ClusterRole calico-cni-plugin with the release's manifest.",
 	},
 }

@@ -74,11 +74,9 @@ func (x *explainer) addressRemedy(s *builder, a netip.Addr, users []user, ref st
 	case live >= 0:
 		s.remedy("owned", "released when %s goes: Calico's CNI plugin then releases all addresses of the handle", users[live].what)
 	case len(users) > 0:
-		s.remedy("owned", "without owner once the object of %s is deleted; if it is still allocated "+
-			"then, it is reported as leaked", users[0].what)
+		s.remedy("owned", "without owner once the object of %s is deleted; if it is still allocated then, it is reported as leaked", users[0].what)
 	case !x.PastGrace(state.AssignedAt(ref)):
-		s.remedy("owned", "reported as leaked from %s on, unless something names it until "+
-			"then", phrase.Time(x.Due(state.AssignedAt(ref))))
+		s.remedy("owned", "reported as leaked from %s on, unless something names it until then", phrase.Time(x.Due(state.AssignedAt(ref))))
 	}
 }
 

@@ -157,16 +157,14 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 	switch {
 	case sort == state.UseTunnel && len(x.TunnelsAt(a)) == 0 && node != "":
 		if n := x.nodeNamed(node); n != nil {
-			s.factf(nodeSource(n), "node "+node, "the allocation names its %s; the node's annotations do "+
-				"not name the address", tunnelName(kind))
+			s.factf(nodeSource(n), "node "+node, "the allocation names its %s; the node's annotations do not name the address", tunnelName(kind))
 		} else {
 			s.factf("", "node "+node, "the allocation names its %s; %s", tunnelName(kind), x.NoNode(node))
 		}
 	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
 		name := "pod " + attr.Namespace + "/" + attr.Pod
 		if w := x.Pod(attr.Namespace, attr.Pod); w != nil {
-			s.factf(podSource(w), name, "the allocation names it, but its own objects do not name the "+
-				"address: %s; %s", podState(w), podAddresses(w))
+			s.factf(podSource(w), name, "the allocation names it, but its own objects do not name the address: %s; %s", podState(w), podAddresses(w))
 		} else if x.unread(blocks.Pods) == "" {
 			s.fact("", name, "the allocation names it, but no such pod exists")
 		}
@@ -198,8 +196,7 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	case exists:
 		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation names it; it exists, but is stopped")
 	case runs:
-		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation names it; only an "+
-			"instance exists, without a VirtualMachine")
+		s.fact("virtualmachineinstance/"+namespace+"/"+name, what, "the allocation names it; only an instance exists, without a VirtualMachine")
 	default:
 		s.fact("", what, "the allocation names it, but neither it nor an instance exists")
 	}

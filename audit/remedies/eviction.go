@@ -107,8 +107,7 @@ func UnguardedText(moves []Move) string {
 			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
 	}
 	if n := len(only); n > 0 {
-		out = append(out, fmt.Sprintf("%s the only ready pod of a controller, and no PodDisruptionBudget "+
-			"is known to cover %s: no replica serves meanwhile",
+		out = append(out, fmt.Sprintf("%s the only ready pod of a controller, and no PodDisruptionBudget is known to cover %s: no replica serves meanwhile",
 			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
 	}
 	return strings.Join(out, "; ")

@@ -39,8 +39,7 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	}
 	if blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 32) {
 		v.Code, v.Reason = state.RetainHeals, "Calico "+st.Cluster.CalicoVersion+
-			" gives it to another node without help: from v3.32 on, the allocator also takes the last "+
-			"block of a node, once it is empty and was claimed more than a minute ago"
+			" gives it to another node without help: from v3.32 on, the allocator also takes the last block of a node, once it is empty and was claimed more than a minute ago"
 		return v
 	}
 	last := st.lasts[b.Pool]

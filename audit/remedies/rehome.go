@@ -156,8 +156,7 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 	if lent < b.Block.Used || slices.ContainsFunc(owner.Blocks, other) {
 		return ""
 	}
-	return fmt.Sprintf("only other nodes use addresses of block %s: once these are released, Calico %s "+
-		"may take the block from %s, which has no other block with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
+	return fmt.Sprintf("only other nodes use addresses of block %s: once these are released, Calico %s may take the block from %s, which has no other block with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
 }
 
 // asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod
@@ -166,20 +165,16 @@ func (st *Remedies) losesBlock(b *state.Borrow) string {
 func (st *Remedies) asksForPools(m Move) string {
 	for f := range m.demand().families {
 		if _, asks := st.RequestedPools(m.Pod, f); asks {
-			return fmt.Sprintf("pod %s asks for pools by name, and it is not known which nodes have an "+
-				"address of these pools", m.Pod.FullName())
+			return fmt.Sprintf("pod %s asks for pools by name, and it is not known which nodes have an address of these pools", m.Pod.FullName())
 		}
 		if pinned := st.PinnedPools(m.Pod, f); len(pinned) > 0 {
-			return fmt.Sprintf("pod %s has an address of %s, which no object asks for. The CNI "+
-				"configuration may, so it is not known which nodes have an address for the "+
-				"pod", m.Pod.FullName(), state.PoolNames(pinned))
+			return fmt.Sprintf("pod %s has an address of %s, which no object asks for. The CNI configuration may, so it is not known which nodes have an address for the pod", m.Pod.FullName(), state.PoolNames(pinned))
 		}
 		own := func(p *state.Pool) bool {
 			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))
 		}
 		if i := slices.IndexFunc(st.Pools, own); i >= 0 {
-			return fmt.Sprintf("pool %s serves namespace %s, but not all namespaces, so it is not known "+
-				"which nodes have an address for pod %s", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
+			return fmt.Sprintf("pool %s serves namespace %s, but not all namespaces, so it is not known which nodes have an address for pod %s", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
 		}
 	}
 	return ""
@@ -196,12 +191,9 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	case !st.answers(w.Node):
 		return fmt.Sprintf("node %s of pod %s is not ready: its kubelet would not end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
-		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a "+
-			"replacement on that node would get no address. Pod affinity, which may keep it there, is "+
-			"not read", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a replacement on that node would get no address. Pod affinity, which may keep it there, is not read", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
-		return fmt.Sprintf("%s has no address of its own for pod %s, and some pools serve only some "+
-			"namespaces, so it is not known which addresses of other nodes the pod may get", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and some pools serve only some namespaces, so it is not known which addresses of other nodes the pod may get", w.Node, w.FullName())
 	}
 	return ""
 }

@@ -35,8 +35,7 @@ var (
 	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as described under node/duplicate-address, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",
 		"deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide")
 	// RecordFirst is for addresses that pods use and Calico may assign again.
-	RecordFirst = ByHand("record the addresses that pods use and no block records, as described under "+
-		"ip/unallocated", "Calico assigns other addresses", "none",
+	RecordFirst = ByHand("record the addresses that pods use and no block records, as described under ip/unallocated", "Calico assigns other addresses", "none",
 		"calico-audit report --check ip/unallocated")
 	// MaskPool is for a pool whose CIDR has host bits set.
 	MaskPool = ByHand("write the network into the pool's spec.cidr (kubectl edit of the CRD's object)", "Calico finds the pool, and it can be changed again; no address changes, because Calico already uses that network",
@@ -93,12 +92,9 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
 			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 		case c.Leaked:
-			r = ByHand(fmt.Sprintf("release %s as described under ip/leaked, if Calico's collector does "+
-				"not", c.Object), "the pod gets the address", "a container that outlived its pod may "+
-				"still use the address", "calico-audit explain "+c.Object)
+			r = ByHand(fmt.Sprintf("release %s as described under ip/leaked, if Calico's collector does not", c.Object), "the pod gets the address", "a container that outlived its pod may still use the address", "calico-audit explain "+c.Object)
 		case c.Known != nil:
-			r = ByHand(strings.ToLower(c.Known.Do[:1])+strings.TrimSuffix(c.Known.Do[1:], "."), "the "+
-				"kubelet's next attempt succeeds", "depends on the step", events)
+			r = ByHand(strings.ToLower(c.Known.Do[:1])+strings.TrimSuffix(c.Known.Do[1:], "."), "the kubelet's next attempt succeeds", "depends on the step", events)
 			if len(c.Known.Checks) > 0 {
 				r.Commands = []string{"calico-audit report --check " + strings.Join(c.Known.Checks, ",")}
 			}

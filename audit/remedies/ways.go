@@ -51,8 +51,7 @@ var (
 	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time",
 		"a node may hold the same number of blocks, each with 64 addresses", "kubectl get ippools -o yaml")
 	// LeaksFirst is for a node whose blocks are full of leaked addresses.
-	LeaksFirst = ByHand("release the leaked addresses of the node, as described under ip/leaked", "its "+
-		"blocks have room for pods again", "none: each address needs evidence that nothing uses it",
+	LeaksFirst = ByHand("release the leaked addresses of the node, as described under ip/leaked", "its blocks have room for pods again", "none: each address needs evidence that nothing uses it",
 		"calico-audit report --check ip/leaked")
 	// DeleteFinished is for pods that have ended and still hold addresses.
 	DeleteFinished = ByHand("delete the finished pods, and let Jobs delete theirs (ttlSecondsAfterFinished)",

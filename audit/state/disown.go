@@ -45,8 +45,7 @@ func (st *State) Disownable(b *Block) Releasability {
 		case lent[addr] == nil && v.Owned && !v.Young:
 			r.retain(RetainInUse, "it may be deleted once %s is released: %s", addr, v.Why())
 		case lent[addr] == nil && NodeOf(at) == host:
-			r.retain(RetainInUse, "it may be deleted once %s, recorded for %s itself, is released "+
-				"(--leaked-ips --terminated %[2]s, if the machine is known to be off)", addr, phrase.Arg(host))
+			r.retain(RetainInUse, "it may be deleted once %s, recorded for %s itself, is released (--leaked-ips --terminated %[2]s, if the machine is known to be off)", addr, phrase.Arg(host))
 		case lent[addr] == nil:
 			r.retain(RetainInUse, "it may be deleted once %s is released (--leaked-ips); no live pod of another node uses this address", addr)
 		case NodeOf(at) == host:
@@ -54,9 +53,7 @@ func (st *State) Disownable(b *Block) Releasability {
 		}
 	}
 	if len(lent) == 0 {
-		r.retain(RetainSpecial, "it holds only %s, which Windows reserves. Calico's collector deletes it "+
-			"with them; if the collector does not run, release each (calicoctl ipam release "+
-			"--ip=ADDRESS), and --dead-nodes deletes the block", phrase.List(reserved))
+		r.retain(RetainSpecial, "it holds only %s, which Windows reserves. Calico's collector deletes it with them; if the collector does not run, release each (calicoctl ipam release --ip=ADDRESS), and --dead-nodes deletes the block", phrase.List(reserved))
 	}
 	r.OK = r.Reason == ""
 	return r

@@ -245,8 +245,7 @@ func (d *viewDraft) finish(named string) {
 	case d.listing && d.nodes != nil && !known:
 		d.refused = fmt.Sprintf("the cluster has no node %q", decode.Clip(v.Node))
 	case other && named != v.Node:
-		v.Doubt = fmt.Sprintf("node: the view is of %s, but the file is named for %s, so it proves "+
-			"nothing", decode.Clip(v.Node), named)
+		v.Doubt = fmt.Sprintf("node: the view is of %s, but the file is named for %s, so it proves nothing", decode.Clip(v.Node), named)
 	}
 	if d.refused != "" {
 		d.gap(v.Node, v.Source, d.refused)

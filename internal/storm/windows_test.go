@@ -18,7 +18,7 @@ import (
 )
 
 // reservedOnly matches the refusal of a block that holds only addresses which Windows reserves.
-var reservedOnly = regexp.MustCompile(`it holds only (.+), which Windows reserves: .*\(calicoctl (.+)ADDRESS\), and --dead-nodes deletes it`)
+var reservedOnly = regexp.MustCompile(`it holds only (.+), which Windows reserves\. .*\(calicoctl (.+)ADDRESS\), and --dead-nodes deletes the block`)
 
 // TestBlocksOfDeletedWindowsNode: a Windows node reserves addresses in its blocks. After the node is
 // deleted, a block with another node's pod loses its owner, and Calico's client deletes it with the

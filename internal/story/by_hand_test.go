@@ -187,7 +187,7 @@ var practice = []struct {
 	{says(`if Calico should serve the pods: on .+, remove the other network's configuration from /etc/cni/net\.d \(Calico's must be the first by name\), then restart the pods`), func(p *person, _ []string) {
 		p.restart(p.usersOf(p.finding.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(p.finding.Subject.IP).BitLen()))...)
 	}},
-	{says(`release the \d+ leaked address(?:es)? of (\S+), as ip/leaked says`), func(p *person, said []string) {
+	{says(`release the \d+ leaked address(?:es)? of (\S+), as described under ip/leaked`), func(p *person, said []string) {
 		runAll(p.T, p.Cluster, []string{"calico-audit repair --leaked-ips --without-host-evidence --node " + said[1]})
 	}},
 	{says(`run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off`), func(*person, []string) {}},
@@ -203,6 +203,26 @@ var practice = []struct {
 	}},
 	{says(`if the Node was deleted and registered again: restart calico-node on (\S+), which then records the node's address and tunnel`), func(p *person, said []string) {
 		p.calicoNode(said[1])
+	}},
+	{says(`let calico-node become Ready: its log names the reason; if it waits for Typha, .*`), func(p *person, _ []string) {
+		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for i := range nodes.Items { // as calico-node does
+			n := &nodes.Items[i]
+			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == blocks.TaintNetwork })
+			_, err := p.Kube.CoreV1().Nodes().Update(p.Context(), n, metav1.UpdateOptions{})
+			must(p.T, err)
+		}
+		p.startCollector(nil)
+	}},
+	{says(`set vxlanMode: Always (?:and ipipMode: Never )?on the pool .*`), func(p *person, _ []string) {
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["vxlanMode"], spec["ipipMode"] = "Always", "Never" })
+		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for i := range nodes.Items { // as calico-node does when it restarts
+			_, err := p.seeder.Tunnel(p.Context(), seeding.VXLAN, nodes.Items[i].Name)
+			must(p.T, err)
+		}
 	}},
 	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
 	{says(`annotate Service (\S+)/(\S+) with the addresses that it keeps, such as the oldest of each family: (.+)`), (*person).keepAddresses},
@@ -243,7 +263,7 @@ func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words +
 func calico(plural string) testcluster.Resource { return testcluster.CRDv1.Resource(plural) }
 
 // thenRestart begins the last sentence of some advice.
-const thenRestart = "; then restart the pods that borrow"
+const thenRestart = "; then restart these pods by hand"
 
 // practiceOf returns the index in practice that matches the advice, and the submatches.
 // The index is -1 if no entry matches.

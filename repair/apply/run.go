@@ -218,8 +218,7 @@ func (x *run) open(ctx context.Context, made string) error {
 	}
 	x.guid, x.first = made, x.State.Cluster.TakenAt
 	if x.State.Info.Locked {
-		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must not change "+
-			"until the datastore is unlocked", ErrLocked)
+		return fmt.Errorf("%w: \"calicoctl datastore migrate lock\" was run, and IPAM must not change until the datastore is unlocked", ErrLocked)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func TestGuards(t *testing.T) {
 		{"a handle that a block refers to", nil, func(w *world, k *datastore.Writer) error { return w.forget(k, seeding.Handle("default", "a")) }, ""},
 		{"a count of nothing", nil, func(w *world, k *datastore.Writer) error {
 			return k.SetHandleCounts(w.Context(), w.ref(blocks.Handles, orphan), nil)
-		}, "is to be deleted"},
+		}, "has to be deleted"},
 		{"a deletion that nobody has begun", nil, func(w *world, k *datastore.Writer) error {
 			return k.FinishDelete(w.Context(), w.ref(blocks.Blocks, blocks.BlockName(empty)))
 		}, ""},

@@ -98,7 +98,7 @@ func TestKeptBlock(t *testing.T) {
 						err := w.releaseKeeping(w.writer(x.wrap, nil), s, &ref)
 						now := w.contents()
 						var left *repair.LeftBehindError
-						if n <= 1 && !errors.Is(err, repair.ErrChanged) || n > 1 && (!errors.As(err, &left) || left.Name != ref.Name || !strings.Contains(err.Error(), "claimed back")) {
+						if n <= 1 && !errors.Is(err, repair.ErrChanged) || n > 1 && (!errors.As(err, &left) || left.Name != ref.Name || !strings.Contains(err.Error(), "claimed again for its node")) {
 							t.Errorf("got %v after %v", err, x.writes)
 						}
 						if n == 0 && len(x.writes) > 0 {

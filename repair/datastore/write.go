@@ -250,8 +250,7 @@ func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
 			return nil
 		}
 		if !sleep(limit, w.wait.poll) {
-			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it "+
-				"disappears when their controllers remove them", o, now.finalizers())
+			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it disappears when their controllers remove them", o, now.finalizers())
 		}
 	}
 }

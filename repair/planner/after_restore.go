@@ -154,8 +154,7 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 			}
 			refused = append(refused, repair.Refusal{
 				Kind: repair.RecordIP, Target: state.IPSubject(d.Addr, ""), Code: repair.RefusedConflict,
-				Reason: fmt.Sprintf("%s use it, and nothing shows which of them owns it: %s; restart "+
-					"them one after the other, and each gets an address of its own", strings.Join(who, " and "), d.Why),
+				Reason: fmt.Sprintf("%s use it, and nothing shows which of them owns it: %s; restart them one after the other, and each gets an address of its own", strings.Join(who, " and "), d.Why),
 			})
 			continue
 		}

@@ -73,8 +73,7 @@ func evidenceWarnings(p *repair.Plan) []string {
 			phrase.Plural(len(unasked), "address"), phrase.List(unasked)))
 	}
 	if len(off) > 0 {
-		out = append(out, fmt.Sprintf("%s would be released because their machines are off (%s): if one "+
-			"still runs, its pods share their addresses with others",
+		out = append(out, fmt.Sprintf("%s would be released because their machines are off (%s): if one still runs, its pods share their addresses with others",
 			phrase.Plural(len(off), "address"), phrase.List(repair.Tidy(off))))
 	}
 	return out

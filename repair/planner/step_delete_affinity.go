@@ -139,8 +139,7 @@ func refuseUnconfirmed(p *repair.Proposals, a *blocks.Affinity) {
 		p.Refuse(c, repair.RefusedHeals, "its block is empty: release-block releases both, if the node keeps another block")
 	case p.State.Vanished(host) && p.Request.DeadNodes && p.Only == "": // disown-block decides whether both may be deleted
 	case p.State.Vanished(host):
-		p.Refuse(c, repair.RefusedInUse, "its block still holds %s and names %s, which no longer exists: "+
-			"the affinity can only be deleted with the block", phrase.Plural(b.Used, "address"), host)
+		p.Refuse(c, repair.RefusedInUse, "its block still holds %s and names %s, which no longer exists: the affinity can only be deleted with the block", phrase.Plural(b.Used, "address"), host)
 	default:
 		p.Refuse(c, repair.RefusedHeals, "the affinity is %s, and its block belongs to the same node and holds %s: the next pod that starts on %s confirms the affinity", a.Effective(), phrase.Plural(b.Used, "address"), host)
 	}

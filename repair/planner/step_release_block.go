@@ -344,8 +344,7 @@ func keepsText(st *state.State, b, keeps *state.Block) string {
 	case st.Vanished(host):
 		return host + " no longer exists"
 	case keeps == nil && len(b.Releasability.Instead) > 0:
-		return fmt.Sprintf("the other blocks of %s are full, but it can claim another one of "+
-			"%s", host, state.PoolNames(b.Releasability.Instead))
+		return fmt.Sprintf("the other blocks of %s are full, but it can claim another one of %s", host, state.PoolNames(b.Releasability.Instead))
 	case keeps == nil:
 		return fmt.Sprintf("it is in no pool that serves pods of %s", host)
 	}

@@ -74,8 +74,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	if takers, already := remedies.Of(st).Takers(); len(cordon) > 0 || already > 0 && evicted > 0 {
 		few := ""
 		if pool, left, of := remedies.Of(st).LeavesTooFew(cordon); pool != "" {
-			few = fmt.Sprintf("; pool %s then has only %d of %s left, fewer than "+
-				"half", pool, left, phrase.Plural(of, "node"))
+			few = fmt.Sprintf("; pool %s then has only %d of %s left, fewer than half", pool, left, phrase.Plural(of, "node"))
 		}
 		say("while pods move, %d of %s that take pods are cordoned: new pods can start on the other %d only%s",
 			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
@@ -84,8 +83,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("pods that move may use up the free addresses of %s: each is cordoned when it has none left, and uncordoned at the end", phrase.List(p.MayFill))
 	}
 	if c := moves.Consolidating(&repair.Proposals{State: st.WithTerminated(p.Request.Terminated), Request: p.Request}); evicted > 0 && c != nil && c.Block != nil && c.Spare == len(c.Moves) {
-		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod "+
-			"starts there meanwhile, the run stops before the next eviction and reverts its reservation and cordons",
+		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod starts there meanwhile, the run stops before the next eviction and reverts its reservation and cordons",
 			phrase.Plural(c.Spare, "pod"), phrase.One(c.Spare, "moves", "move"), c.CIDR)
 	}
 	if n := len(bare); n > 0 {
@@ -95,8 +93,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("%s no other ready replica that serves meanwhile: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.List(alone))
 	}
 	if lose > 0 {
-		say("%s the contents of emptyDir volumes when evicted: see their "+
-			"steps", phrase.PluralVerb(lose, "pod", "loses", "lose"))
+		say("%s the contents of emptyDir volumes when evicted: see their steps", phrase.PluralVerb(lose, "pod", "loses", "lose"))
 	}
 	return append(out, evidenceWarnings(p)...)
 }

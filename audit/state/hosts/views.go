@@ -68,11 +68,9 @@ func New(s *blocks.Snapshot, grace time.Duration, isNode func(string) bool) *Vie
 		vs.byNode[v.Node] = append(vs.byNode[v.Node], v)
 		switch first := vs.ofNode[v.Node]; {
 		case !v.OfNode:
-			vs.gap(v, fmt.Sprintf("node %q does not exist in the cluster: only the view's addresses in "+
-				"use count, not its routes", v.Node))
+			vs.gap(v, fmt.Sprintf("node %q does not exist in the cluster: only the view's addresses in use count, not its routes", v.Node))
 		case first != nil:
-			vs.gap(v, fmt.Sprintf("a second view of the node, besides %s: only the addresses in use of "+
-				"this one count, not its routes", first.Source))
+			vs.gap(v, fmt.Sprintf("a second view of the node, besides %s: only the addresses in use of this one count, not its routes", first.Source))
 		default:
 			vs.ofNode[v.Node] = v
 		}

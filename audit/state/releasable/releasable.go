@@ -120,8 +120,7 @@ func ByHost(st *state.State, c Consents, host hosts.Evidence, off bool, why stri
 		if host.Renew != "" {
 			say += "; if it runs, " + host.Renew
 		}
-		return retained(MachineMayRun, "%s: its pods may still run, and %s. If the machine is off, "+
-			"%s", why, host.Reason, say)
+		return retained(MachineMayRun, "%s: its pods may still run, and %s. If the machine is off, %s", why, host.Reason, say)
 	}
 	switch {
 	case host.Verdict == hosts.ShowsFree:

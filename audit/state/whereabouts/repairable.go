@@ -29,8 +29,7 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 	case v.unread(blocks.WhereaboutsPools, a.Pool.FullName()):
 		return state.Because(state.RetainNotRead, "its pool %s could not be read completely", a.Pool.FullName())
 	case !a.Pool.Network.Known:
-		return state.Because(state.RetainNotRead, "no network attachment that assigns from pool %s was "+
-			"read, so neither the network nor the address's reservation is known", a.Pool.FullName())
+		return state.Because(state.RetainNotRead, "no network attachment that assigns from pool %s was read, so neither the network nor the address's reservation is known", a.Pool.FullName())
 	case v.unread(blocks.WhereaboutsReservations, a.ReservationKey().String()):
 		return state.Because(state.RetainNotRead, "its reservation %s could not be read", a.ReservationKey())
 	}
@@ -49,8 +48,7 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 		}
 	}
 	if r := a.Reservation; r != nil && !sameOwner(r.WhereaboutsOwner, a.WhereaboutsOwner) {
-		return state.Because(state.RetainConflict, "its reservation %s belongs to another owner: pod %s, "+
-			"container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
+		return state.Because(state.RetainConflict, "its reservation %s belongs to another owner: pod %s, container %s", r.Key(), cmp.Or(r.Pod.String(), "none"), cmp.Or(r.ContainerID, "none"))
 	}
 	return state.Bar{}
 }
@@ -84,8 +82,7 @@ func (v *Verdicts) DeleteBar(l *LoneReservation) state.Bar {
 	case !l.Addr.IsValid():
 		return state.Because(state.RetainNotRead, "its name shows neither the address nor the network that it reserves")
 	case !l.Network.Known:
-		return state.Because(state.RetainNotRead, "no network attachment of its network that assigns %s "+
-			"was read, so the use of the reservation is unknown", l.Addr)
+		return state.Because(state.RetainNotRead, "no network attachment of its network that assigns %s was read, so the use of the reservation is unknown", l.Addr)
 	case l.User != nil:
 		return state.Because(state.RetainInUse, "pod %s names %s", l.User.FullName(), l.Addr)
 	case l.Reason != "":
@@ -119,12 +116,9 @@ func (v *Verdicts) Restoration(l *LoneReservation) (Restoration, state.Bar) {
 	out.Owner.ContainerID = cmp.Or(w.ContainerID, l.ContainerID)
 	switch {
 	case out.Owner.ContainerID == "":
-		return out, state.Because(state.RetainUnpinned, "the sandbox of pod %s, by which Whereabouts "+
-			"releases the address, is not known: neither the reservation nor the annotation "+
-			"cni.projectcalico.org/containerID names it", w.FullName())
+		return out, state.Because(state.RetainUnpinned, "the sandbox of pod %s, by which Whereabouts releases the address, is not known: neither the reservation nor the annotation cni.projectcalico.org/containerID names it", w.FullName())
 	case l.ContainerID != "" && l.ContainerID != out.Owner.ContainerID:
-		return out, state.Because(state.RetainConflict, "the reservation names container %s, but pod %s "+
-			"runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
+		return out, state.Because(state.RetainConflict, "the reservation names container %s, but pod %s runs in %s", l.ContainerID, w.FullName(), out.Owner.ContainerID)
 	case l.Interface == "":
 		return out, state.Because(state.RetainUnpinned, "the reservation names no interface, by which the address is released")
 	}
@@ -156,11 +150,9 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 	case len(unread) > 0:
 		return state.Because(state.RetainNotRead, "pool %s could not be read completely, and may record its address", unread[0].Name)
 	case l.WhereaboutsOwner.Pod == (blocks.Key{}):
-		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so it is not known "+
-			"whether it belongs to pod %s", w.FullName())
+		return state.Because(state.RetainUnknownOwner, "it names no pod (podref), so it is not known whether it belongs to pod %s", w.FullName())
 	case l.Pod == nil || l.Pod.Key() != w.Key():
-		return state.Because(state.RetainConflict, "it belongs to pod %s, but pod %s names "+
-			"%s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
+		return state.Because(state.RetainConflict, "it belongs to pod %s, but pod %s names %s", l.WhereaboutsOwner.Pod, w.FullName(), l.Addr)
 	case !Settled(w):
 		return state.Because(state.RetainHeals, "pod %s %s", w.FullName(), unsettled(w))
 	case w.UID() == "":

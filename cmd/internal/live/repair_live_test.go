@@ -206,7 +206,7 @@ func TestApplyExits(t *testing.T) {
 	}{
 		"another cluster": {edited(func(p *repair.Plan) { p.Cluster.GUID = "another" }), exit.CodeUnfinished, "not for this cluster"},
 		"another group":   {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "projectcalico.org/v3" }), exit.CodeUnfinished, "make a new plan"},
-		"no group":        {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "" }), exit.CodeUnfinished, "API groups"},
+		"no group":        {edited(func(p *repair.Plan) { p.Cluster.APIGroup = "" }), exit.CodeUnfinished, "is not an API group"},
 		"no time":         {edited(func(p *repair.Plan) { p.CreatedAt = audit.Time{} }), exit.CodeUsage, "when it was made"},
 		"seen once":       {edited(func(p *repair.Plan) { p.Request.ObserveTwice, p.Grace.Duration = true, 1<<62 }), exit.CodeUnfinished, "2 of 2 steps were not applied"},
 		"no steps":        {edited(func(p *repair.Plan) { p.Steps = nil }), exit.CodeOK, ""},

@@ -125,8 +125,7 @@ func (c *Runner) UndoLeft(ctx context.Context) error {
 	}
 	if now, err = c.look(ctx); err == nil {
 		if left := planner.LeftHalfDone(state.New(now, state.Options{})); len(left) > 0 {
-			err = exit.Unfinished(fmt.Errorf("a run whose journal is not in this directory left %s; name "+
-				"its journal, or see \"%s report\"", phrase.List(left), c.Program))
+			err = exit.Unfinished(fmt.Errorf("a run whose journal is not in this directory left %s; name its journal, or see \"%s report\"", phrase.List(left), c.Program))
 		}
 	}
 	return errors.Join(append(errs, err)...)

@@ -152,8 +152,7 @@ func (f *Flags) OpenWith(h *HostFlags, streams genericiooptions.IOStreams, show 
 // RESTConfig returns the client configuration of the cluster.
 func (f *Flags) RESTConfig(streams genericiooptions.IOStreams) (*rest.Config, error) {
 	if f.Nowhere() {
-		return nil, exit.Usagef("no cluster to read: no kubeconfig found (--kubeconfig, KUBECONFIG or ~/.kube/config), " +
-			"and this is not a pod of a cluster; to read files, use -f")
+		return nil, exit.Usagef("no cluster to read: no kubeconfig found (--kubeconfig, KUBECONFIG or ~/.kube/config), and this is not a pod of a cluster; to read files, use -f")
 	}
 	cfg, err := f.Cluster.ToRESTConfig()
 	if err != nil {
