@@ -160,7 +160,7 @@ func TestWhereaboutsUndoOfAnotherRange(t *testing.T) {
 	before := l.secondaryNow()
 	undone := l.undo(r)
 	l.wantOutcomes(undone, stranded+": skipped Changed")
-	if why := undone.Outcomes[0].Reason; !strings.Contains(why, "the range of its pool multus/10.9.0.0-24 was 10.9.0.0/24, and is 10.9.0.2/24") {
+	if why := undone.Outcomes[0].Reason; !strings.Contains(why, "the range of its pool multus/10.9.0.0-24 was 10.9.0.0/24, and is now 10.9.0.2/24") {
 		t.Errorf("it says %q", why)
 	}
 	if diff := cmp.Diff(before, l.secondaryNow()); diff != "" {
