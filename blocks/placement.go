@@ -40,6 +40,9 @@ func (p *Placement) ToleratesNotReady() bool {
 // runs on another node; its terms may name that node, as for DaemonSets.
 func (w *Workload) Misfit(n *Node) string {
 	p := w.Placement
+	if p == nil { // not recorded: every pod of a DaemonSet tolerates something
+		return ""
+	}
 	for _, t := range n.KeepsAway() {
 		if !p.Tolerated(t) {
 			return "does not tolerate its taint " + t.String()

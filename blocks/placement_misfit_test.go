@@ -16,7 +16,7 @@ func TestMisfit(t *testing.T) {
 			t.Errorf("%q, not %q", w.Misfit(n), want)
 		}
 	}
-	if w.Placement = nil; w.Misfit(&Node{Meta: Meta{Name: "n2"}}) != "" {
+	if w.Placement = nil; w.Misfit(&Node{Meta: Meta{Name: "n2"}, Taints: []Taint{{Key: "dedicated", Effect: "NoSchedule"}}}) != "" {
 		t.Error("a pod without limits does not fit a node without taints")
 	}
 }

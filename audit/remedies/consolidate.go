@@ -115,7 +115,7 @@ func (c *Consolidation) Over() bool {
 // NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
 // claim one. Nodes are left out if one of their pools has a block that could be released, or could if
 // its age were known. Nodes with the most borrowed addresses and waiting pods come first.
-func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus { return slices.Clone(st.blockless()) }
+func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus { return st.blockless() }
 
 func (st *Remedies) findBlockless() []*state.NodeBlockStatus {
 	var out []*state.NodeBlockStatus

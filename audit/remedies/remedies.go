@@ -156,7 +156,7 @@ func withoutReplica(n int) string {
 // controller recreates.
 func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 	var tried [][]*state.Pool
-	for _, n := range st.blockless() {
+	for _, n := range st.NodesWithoutBlock() {
 		if !s.has[n] || slices.ContainsFunc(tried, func(pools []*state.Pool) bool { return slices.Equal(pools, st.PoolsAtIssue(n)) }) {
 			continue // no block of these pools can be emptied, for any node
 		}

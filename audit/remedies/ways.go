@@ -14,7 +14,7 @@ const (
 	restartRisk    = "pods restart: check first that controllers own them and other replicas serve meanwhile"
 	unprovenRisk   = "a container that outlived its pod, if there is one, shares its address with a new pod"
 	terminatedRisk = "you confirm that the machine is off: if it runs, its pods and new ones share addresses"
-	EverywhereRisk = "it takes effect immediately in the whole cluster"
+	EverywhereRisk = "the whole cluster changes at once"
 )
 
 // The general remedies: the documentation of checks and alerts lists them, and the remedies for a
@@ -68,7 +68,7 @@ var (
 	SetStrict = Repair("turn strict affinity on", "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait",
 		EverywhereRisk+"; borrowed addresses stay borrowed until their pods restart")
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
-		"pods that wait borrow addresses of other nodes' blocks", "the whole cluster changes at once; each borrowed address needs a route of its own")
+		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address needs a route of its own")
 	// ReleaseLeaks is for addresses without an owner.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
 		"none: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")

@@ -80,7 +80,7 @@ type agents struct {
 func findAgents(st *state.State) *agents {
 	x := &agents{felixOnly: map[string]bool{}}
 	for _, w := range st.Workloads {
-		if w.HostNetwork && w.OfDaemonSet() && strings.HasPrefix(w.Controller.Name, "calico-node") {
+		if w.HostNetwork && w.OfDaemonSet() && strings.HasPrefix(w.Controller.Name, "calico-node") { // not Canal, where flannel makes the routes
 			x.felixOnly[w.Node], x.bird = w.FelixOnly, x.bird || !w.FelixOnly
 		}
 	}
