@@ -61,6 +61,15 @@ type Tunnel struct {
 	Addr netip.Addr
 }
 
+// LacksTunnel reports whether calico-node has yet to take the node's tunnel address of a type, if a
+// pool gives one. WireGuard needs one only on nodes with a key. Windows nodes have no tunnel
+// addresses.
+func (n *Node) LacksTunnel(kind string) bool {
+	wireguard := kind == TypeWireguard || kind == TypeWireguardV6
+	return !n.Windows && (!wireguard || slices.Contains(n.Wireguard, kind)) &&
+		!slices.ContainsFunc(n.Tunnels, func(t Tunnel) bool { return t.Type == kind })
+}
+
 // KeepsAway returns the taints that keep pods away permanently. Taints of the node life
 // cycle (node.kubernetes.io/…: not ready, unreachable, memory pressure, …) are omitted
 // because they come and go, except out-of-service.

@@ -71,6 +71,35 @@ func (p *Pool) ServesWorkloads() bool {
 	return !p.Disabled && p.Allows(UseWorkload) && p.NotAllocatable == "" && p.Deleting.IsZero()
 }
 
+// Encapsulated reports whether a mode sends any traffic through tunnels.
+func (e Encap) Encapsulated() bool { return e == EncapAlways || e == EncapCrossSubnet }
+
+// TunnelTypes are the types of tunnel addresses, in the order in which calico-node takes them
+// (node/pkg/allocateip, reconcileTunnelAddrs).
+var TunnelTypes = []string{TypeWireguard, TypeWireguardV6, TypeIPIP, TypeVXLAN, TypeVXLANv6}
+
+// TunnelFamily returns the family of the addresses of a tunnel type.
+func TunnelFamily(kind string) Family {
+	if kind == TypeVXLANv6 || kind == TypeWireguardV6 {
+		return IPv6
+	}
+	return IPv4
+}
+
+// GivesTunnel reports whether calico-node takes tunnel addresses of a type from the pool, on nodes
+// that the pool selects (node/pkg/allocateip, determineEnabledPoolCIDRs).
+func (p *Pool) GivesTunnel(kind string) bool {
+	switch {
+	case p.Disabled || !p.Allows(UseTunnel) || p.Family() != TunnelFamily(kind):
+		return false
+	case kind == TypeIPIP:
+		return p.IPIP.Encapsulated()
+	case kind == TypeVXLAN || kind == TypeVXLANv6:
+		return p.VXLAN.Encapsulated()
+	}
+	return true // WireGuard takes an address from any pool
+}
+
 // Family returns the pool's address family.
 func (p *Pool) Family() Family { return FamilyOf(p.CIDR.Addr()) }
 

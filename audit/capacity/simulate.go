@@ -155,10 +155,9 @@ func (r *run) remove() (moved int) {
 // (node/pkg/allocateip/allocateip.go, determineEnabledPoolCIDRs), and starts its pods.
 func (r *run) join(name string) {
 	r.node(name).Joined = true
-	four, six := blocks.IPv4, blocks.IPv6
-	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
-	r.tunnel(name, six, func(p *blocks.Pool) blocks.Encap { return p.VXLAN })
-	r.tunnel(name, four, func(p *blocks.Pool) blocks.Encap { return p.IPIP })
+	for _, kind := range []string{blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6} { // WireGuard starts later
+		r.tunnel(name, kind)
+	}
 	for left := r.q.podsPerNode() - 1; left >= 0 && !r.over(); left-- {
 		if !r.pod(name, r.kinds.usual) { // later pods get no address either
 			r.refuseAll(name, left)
@@ -179,10 +178,10 @@ func (r *run) refuseAll(name string, pods int) {
 	n.Started, n.Refused = n.Started+pods, n.Refused+pods
 }
 
-func (r *run) tunnel(name string, f blocks.Family, encap func(*blocks.Pool) blocks.Encap) {
-	request := Request{Node: name, Family: f, Use: blocks.UseTunnel}
+func (r *run) tunnel(name, kind string) {
+	request := Request{Node: name, Family: blocks.TunnelFamily(kind), Use: blocks.UseTunnel}
 	for _, p := range r.pools {
-		if e := encap(p.Pool); p.Family() == f && (e == blocks.EncapAlways || e == blocks.EncapCrossSubnet) && !p.Disabled && p.Allows(blocks.UseTunnel) && p.SelectsNode(r.a.nodes[name].Node) {
+		if p.GivesTunnel(kind) && p.SelectsNode(r.a.nodes[name].Node) {
 			request.Pools = append(request.Pools, p.CIDR)
 		}
 	}

@@ -485,10 +485,19 @@ func (st *Remedies) givesBack(m Move, f blocks.Family) bool {
 }
 
 // takesBack reports whether the next pod can use an address that a pod gives back to a node at once:
-// the node takes pods, and released addresses have no cooldown.
+// the node takes pods while others move, and released addresses have no cooldown.
 func (st *Remedies) takesBack(owner string) bool {
-	h := st.NodeState(owner)
-	return h != nil && takesPods(h) && st.IPAM.Cooldown == 0
+	return st.takers()[owner] && st.IPAM.Cooldown == 0
+}
+
+// findTakers returns the nodes that take pods while others move. A node that is full in any family
+// is cordoned meanwhile.
+func (st *Remedies) findTakers() map[string]bool {
+	out := map[string]bool{}
+	for _, h := range st.NodeStates {
+		out[h.Name] = takesPods(h) && !slices.ContainsFunc(h.BlockStatus, st.isFull)
+	}
+	return out
 }
 
 // lender returns the node whose block holds the pod's address of a family; "" if there is none.
@@ -509,7 +518,7 @@ func (st *Remedies) Full() []string { return st.full() }
 func (st *Remedies) findFull() []string {
 	var out []string
 	for _, h := range st.NodeStates {
-		if takesPods(h) && slices.ContainsFunc(h.BlockStatus, st.isFull) {
+		if takesPods(h) && !st.takers()[h.Name] {
 			out = append(out, h.Name)
 		}
 	}

@@ -38,6 +38,7 @@ type Remedies struct {
 	unrecorded func() string
 	rehomes    func() (now, later []Move)
 	full       func() []string
+	takers     func() map[string]bool
 	few        func() tooFew
 	blockless  func() []*state.NodeBlockStatus
 	singletons func() []*state.Borrow
@@ -57,7 +58,7 @@ func find(s *state.State) *Remedies {
 	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
-	st.few, st.blockless = sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)
+	st.takers, st.few, st.blockless = sync.OnceValue(st.findTakers), sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)
 	for i := range st.Nodes {
 		if n := &st.Nodes[i]; n.Ours != "" {
 			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)

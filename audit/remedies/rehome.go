@@ -23,8 +23,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	seats := &seating{Remedies: st, taken: map[string]int{}}
 	var away []Move
 	for _, h := range st.NodeStates {
-		// A node that is full in any family is cordoned while pods move.
-		open := takesPods(h) && !slices.ContainsFunc(h.BlockStatus, st.isFull)
+		open := st.takers()[h.Name]
 		for _, n := range h.BlockStatus {
 			spare := st.unusedOfAnyPod(n, nil)
 			if open {

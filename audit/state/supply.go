@@ -12,7 +12,7 @@ import (
 // eachPodPools calls fn for each set of pools that a pod of a node may use, with the reason to keep
 // the node's last empty block there. Per family, these are the sets for pods of any namespace, of a
 // namespace without labels and of each namespace with pods on the node, and for each pool that its
-// pods ask for or are pinned to.
+// pods ask for or are pinned to. A tunnel address that the node still has to take is one more set.
 func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) {
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		pools := st.WorkloadPools(h.Node, f)
@@ -35,6 +35,30 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 			}
 		}
 	}
+	for _, pools := range (*Derived(st, listTunnelPools))[h] {
+		fn(pools, "it is the last block that can give its node a tunnel address")
+	}
+}
+
+// tunnelPools holds, for each tunnel address that a node still has to take, the pools that give it.
+type tunnelPools map[*NodeState][][]*Pool
+
+func listTunnelPools(st *State) *tunnelPools {
+	out := tunnelPools{}
+	for _, kind := range blocks.TunnelTypes {
+		pools := map[*NodeState][]*Pool{}
+		for _, p := range st.Pools {
+			for _, h := range st.SelectedBy(p) {
+				if p.GivesTunnel(kind) && p.HandsOut() && h.Node.LacksTunnel(kind) {
+					pools[h] = append(pools[h], p)
+				}
+			}
+		}
+		for h := range pools {
+			out[h] = append(out[h], pools[h])
+		}
+	}
+	return &out
 }
 
 // poolsFor returns the pools that select a namespace; nil is a namespace without labels.

@@ -6,6 +6,7 @@
 package law
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -74,6 +75,9 @@ type seat struct {
 	// namespace is a namespace with a pod on the node, or "" for one without labels and
 	// annotations. pools are the CIDRs of the pools that the pod, or the CNI configuration, requests.
 	namespace, pools string
+	// tunnel is the type of a tunnel address that the node still has to take from pools, in place of
+	// a pod.
+	tunnel string
 }
 
 func compareSeats(a, b seat) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
@@ -102,7 +106,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 			lost = promise{lost.own && sure.own, lost.any && sure.any}
 		}
 		if lost != (promise{}) {
-			out = append(out, fmt.Sprintf("the next pod of %s (%s, namespace %q, pools %q) no longer has %v in every order", s.node, s.family, s.namespace, s.pools, lost))
+			out = append(out, fmt.Sprintf("the next pod or %s of %s (%s, namespace %q, pools %q) no longer has %v in every order", cmp.Or(s.tunnel, "none"), s.node, s.family, s.namespace, s.pools, lost))
 		}
 	}
 	return out
@@ -241,6 +245,23 @@ func (w *Witness) seats() (out []seat) {
 				}
 			}
 		}
+		out = append(out, w.tunnels(h)...)
+	}
+	return out
+}
+
+// tunnels returns the seats of the tunnel addresses that a node still has to take.
+func (w *Witness) tunnels(h *state.NodeState) (out []seat) {
+	for _, kind := range blocks.TunnelTypes {
+		s := seat{node: h.Name, family: blocks.TunnelFamily(kind), tunnel: kind}
+		for _, p := range w.Pools {
+			if h.Node.LacksTunnel(kind) && p.GivesTunnel(kind) && p.SelectsNode(h.Node) {
+				s.pools += p.CIDR.String() + " "
+			}
+		}
+		if s.pools != "" {
+			out = append(out, s)
+		}
 	}
 	return out
 }
@@ -260,6 +281,9 @@ func (w *Witness) plain(name string) bool {
 // request is the request of a seat's next pod.
 func (w *Witness) request(s seat) capacity.Request {
 	r := capacity.Request{Node: s.node, Family: s.family, Use: blocks.UseWorkload, Namespace: w.Namespace(s.namespace)}
+	if s.tunnel != "" {
+		r.Use, r.Namespace = blocks.UseTunnel, nil
+	}
 	for _, cidr := range strings.Fields(s.pools) {
 		r.Pools = append(r.Pools, netip.MustParsePrefix(cidr))
 	}

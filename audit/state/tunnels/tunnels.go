@@ -13,26 +13,21 @@ import (
 // took holds the types of tunnel address that any node has. If no node has one, WireGuard encrypts the
 // hosts' traffic only and needs none.
 func LacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
-	for kind, family := range map[string]blocks.Family{blocks.TypeWireguard: blocks.IPv4, blocks.TypeWireguardV6: blocks.IPv6} {
-		has := slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Type == kind })
-		if took[kind] && slices.Contains(n.Wireguard, kind) && !has && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) &&
-			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool {
-				return p.HandsOut() && p.Allows(blocks.UseTunnel) && p.Family() == family && p.SelectsNode(n)
-			}) {
-			out = append(out, family.String())
+	for _, kind := range []string{blocks.TypeWireguard, blocks.TypeWireguardV6} {
+		if took[kind] && n.LacksTunnel(kind) && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) &&
+			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.HandsOut() && p.GivesTunnel(kind) && p.SelectsNode(n) }) {
+			out = append(out, blocks.TunnelFamily(kind).String())
 		}
 	}
-	slices.Sort(out)
 	return out
 }
 
 // Encapsulation returns the encapsulation of a pool; empty for none. IPv6 has no IPIP.
 func Encapsulation(p *state.Pool) string {
-	on := func(e blocks.Encap) bool { return e == blocks.EncapAlways || e == blocks.EncapCrossSubnet }
 	switch {
-	case on(p.VXLAN):
+	case p.VXLAN.Encapsulated():
 		return "VXLAN"
-	case on(p.IPIP) && p.Family() == blocks.IPv4:
+	case p.IPIP.Encapsulated() && p.Family() == blocks.IPv4:
 		return "IPIP"
 	}
 	return ""
@@ -60,7 +55,7 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 	tunnel := map[string]string{"VXLAN" + blocks.IPv4.String(): blocks.TypeVXLAN, "VXLAN" + blocks.IPv6.String(): blocks.TypeVXLANv6, "IPIP" + blocks.IPv4.String(): blocks.TypeIPIP}[encap+p.Family().String()]
 	var give []*state.Pool
 	for _, q := range st.Pools {
-		if q.HandsOut() && q.Allows(blocks.UseTunnel) && Encapsulation(q) == encap && q.Family() == p.Family() {
+		if q.HandsOut() && q.GivesTunnel(tunnel) {
 			give = append(give, q)
 		}
 	}
@@ -78,7 +73,7 @@ func Without(st *state.State, p *state.Pool) (names, idle []string) {
 		switch {
 		case slices.ContainsFunc(h.Node.Tunnels, func(t blocks.Tunnel) bool { return t.Type == tunnel }):
 			others = true
-		case h.Node.Windows || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name):
+		case !h.Node.LacksTunnel(tunnel) || st.UnreadableNode(h.Name) || slices.Contains(names, h.Name):
 		case !slices.ContainsFunc(give, func(q *state.Pool) bool { return q.SelectsNode(h.Node) }):
 			names = append(names, h.Name)
 		case encap == "VXLAN" && len(h.Node.Addresses) > 0 && st.PastGrace(h.Node.Created) && !slices.Contains(idle, h.Name) &&

@@ -1,25 +1,20 @@
-package state
+package blocks
 
-import (
-	"fmt"
+import "fmt"
 
-	"github.com/calico-audit/calico-audit/blocks"
-)
-
-// faults describes the contradictions within a block. Every ordinal must be either allocated or
+// Contradictions describes the contradictions within a block. Every ordinal must be either allocated or
 // queued as unallocated. Allocations must point to existing attributes, and must not be newer
 // than the block. Calico's allocator keeps and relies on these invariants (libcalico-go
 // ipam/ipam_block.go).
-func faults(b *blocks.Block) []string {
-	var out []string
+func (b *Block) Contradictions() (out []string) {
 	size := len(b.Ordinals)
-	if want, ok := blocks.Addresses(b.CIDR).Int(); !ok || want != size {
-		out = append(out, fmt.Sprintf("it records %d addresses where its CIDR has %s", size, blocks.Addresses(b.CIDR)))
+	if want, ok := Addresses(b.CIDR).Int(); !ok || want != size {
+		out = append(out, fmt.Sprintf("it records %d addresses where its CIDR has %s", size, Addresses(b.CIDR)))
 	}
 	referenced := make([]bool, len(b.Attributes))
 	for i, o := range b.Ordinals {
 		switch {
-		case o == blocks.Free:
+		case o == Free:
 		case o < 0 || int(o) >= len(b.Attributes):
 			out = append(out, fmt.Sprintf("ordinal %d points to attributes %d, of which there are %d", i, o, len(b.Attributes)))
 		default:
@@ -38,7 +33,7 @@ func faults(b *blocks.Block) []string {
 			out = append(out, fmt.Sprintf("ordinal %d is queued as unallocated and lies outside the block", u))
 		case queued[u]:
 			out = append(out, fmt.Sprintf("ordinal %d is queued as unallocated twice", u))
-		case b.Ordinals[u] != blocks.Free:
+		case b.Ordinals[u] != Free:
 			queued[u] = true
 			out = append(out, fmt.Sprintf("ordinal %d is allocated and queued as unallocated", u))
 		default:
@@ -46,7 +41,7 @@ func faults(b *blocks.Block) []string {
 		}
 	}
 	for i, o := range b.Ordinals {
-		if o == blocks.Free && !queued[i] {
+		if o == Free && !queued[i] {
 			out = append(out, fmt.Sprintf("ordinal %d is neither allocated nor queued as unallocated", i))
 		}
 	}
