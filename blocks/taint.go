@@ -29,6 +29,12 @@ const TaintOutOfService = LifeCycleTaints + "out-of-service"
 // removes the cause when it is Ready (node/pkg/lifecycle).
 const TaintNetwork = LifeCycleTaints + "network-unavailable"
 
+// Uninitialized are the taints of new nodes, by key, with the controller that removes each of them once.
+var Uninitialized = map[string]string{
+	"node.cloudprovider.kubernetes.io/uninitialized": "the cloud-controller-manager",
+	"node.cluster.x-k8s.io/uninitialized":            "Cluster API",
+}
+
 // LifeCycleTaints is the key prefix of the taints that Kubernetes itself sets and removes.
 const LifeCycleTaints = "node.kubernetes.io/"
 

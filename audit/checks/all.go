@@ -44,6 +44,7 @@ var All = audit.Checks{
 	&nodeBlockLimit,
 	&nodeDuplicateAddress,
 	&nodeManyBlocks,
+	&nodeNetworkUnavailable,
 	&nodeNoBlock,
 	&nodeNoCalicoAddress,
 	&podMissingNetwork,

@@ -11,14 +11,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// startCollector is the remedy if no pod of the collector is Ready.
-var startCollector = remedies.ByHand("start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready", "Calico's collector releases leaked addresses, empty blocks and the blocks of deleted nodes", "none",
-	"kubectl get pods --all-namespaces -o wide --selector=k8s-app=calico-kube-controllers")
-
-// restoreNetwork is the remedy if no node accepts pods because calico-node is not Ready.
-var restoreNetwork = remedies.ByHand("let calico-node become Ready: its log names the reason; if it waits for Typha, let Typha's pods tolerate the taint "+blocks.TaintNetwork+" (with Tigera's operator typhaDeployment in the Installation)", "calico-node lets the taint go, and all waiting pods start", "none",
-	"kubectl get pods --all-namespaces -o wide --selector='k8s-app in (calico-node, calico-typha)'")
-
 var configGCDisabled = audit.Check{
 	ID:         "config/gc-disabled",
 	Title:      "Calico's own garbage collection is off, its grace period is 0, or its pod does not run",
@@ -29,7 +21,7 @@ var configGCDisabled = audit.Check{
 		remedies.ByHand("set controllers.node.leakGracePeriod in the KubeControllersConfiguration, for example to 15m",
 			"Calico's collector releases leaked addresses and empty blocks after that time", remedies.EverywhereRisk,
 			"kubectl get kubecontrollersconfigurations -o yaml"),
-		startCollector, restoreNetwork,
+		remedies.StartCollector, remedies.RestoreNetwork, remedies.InitializeNode, remedies.AdmitCollector,
 	},
 	Never:    "Never set leakGracePeriod: 0 to speed up collection.",
 	Requires: []blocks.Resource{blocks.ControllerConfig},
@@ -45,10 +37,7 @@ var configGCDisabled = audit.Check{
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {
 			f.SkipPartial("not evaluated whether the collector runs: %s", g)
 		} else if why := collector.Stopped(st); why != "" {
-			fix := startCollector
-			if len(collector.NoNetwork(st)) > 0 {
-				fix = restoreNetwork
-			}
+			fix := remedies.RunCollector(st)
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collector does not run: " + why, Absence: true,
 				Evidence: state.Evidences("observed", state.Observed), Fix: audit.Look(fix.Commands[0]), Remedies: []remedies.Remedy{fix},

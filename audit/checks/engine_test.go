@@ -471,7 +471,7 @@ func TestFilter(t *testing.T) {
 }
 
 func TestSelectChecks(t *testing.T) {
-	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 5, "node/*": 5} {
+	for pattern, want := range map[string]int{"ip/borrowed": 1, "node": 6, "node/*": 6} {
 		got, err := checks.All.Select([]string{pattern})
 		if err != nil || len(got) != want {
 			t.Errorf("%s: %d checks, %v", pattern, len(got), err)

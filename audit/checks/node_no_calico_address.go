@@ -17,7 +17,7 @@ var nodeNoCalicoAddress = audit.Check{
 	ID:         "node/no-calico-address",
 	Title:      "a node with pods of the pod network records no Calico address, none of a family of its pods, or one that seems wrong",
 	Severities: []state.Severity{state.Error, state.Warning},
-	Graded:     "error; warning if no node records an address of the family, or if the address lies in the other nodes' network but, unlike theirs, is not the InternalIP",
+	Graded:     "error; warning if no node records an address of the family, if the address lies in the other nodes' network but, unlike theirs, is not the InternalIP, or if there is one other node",
 	Why:        "Other nodes route to a node by its Calico address, so without one, or with a wrong one, its pods are cut off from them. Its calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a bridge or of another interface, to which no other node has a route. If a machine's address changes, calico-node may record the former one until it restarts. An address seems wrong if it lies in a network of its own or of the pods, is a loopback address, or is not the InternalIP.",
 	Confirm:    "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
@@ -63,7 +63,10 @@ var nodeNoCalicoAddress = audit.Check{
 				Evidence: state.Evidences(a.Node.Name, readyText(a.Node)), Remedies: []remedies.Remedy{remedies.DetectAddress},
 			}
 			if a.Former {
-				x.Severity, x.Remedies = state.Warning, []remedies.Remedy{remedies.RecordAddress}
+				x.Remedies = []remedies.Remedy{remedies.RecordAddress}
+			}
+			if a.Former || a.Two {
+				x.Severity = state.Warning
 			}
 			f.Add(x)
 		}

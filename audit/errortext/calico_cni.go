@@ -33,8 +33,8 @@ var calicoCNI = []Message{
 	{
 		ID: "other-datastore", By: "Calico's CNI plugin, calico-node",
 		Texts: []string{"resource does not exist: ClusterInformation({any})", "could not initialize etcdv3 client"},
-		Means: "The node's CNI configuration or its calico-node reads a datastore without Calico's objects: usually etcd, while the other nodes use the Kubernetes API.",
-		Do:    "Compare datastore_type in /etc/cni/net.d/10-calico.conflist and DATASTORE_TYPE of calico-node with those of a node that works, correct them, and restart calico-node.",
+		Means: "No calico-node has started in this cluster yet, or this node's CNI configuration or calico-node reads a datastore without Calico's objects: usually etcd, while the other nodes use the Kubernetes API.",
+		Do:    "If calico-node is Ready on no node, read in its log why (such as no interface that fits IP_AUTODETECTION_METHOD); otherwise compare datastore_type in /etc/cni/net.d/10-calico.conflist and DATASTORE_TYPE of calico-node with those of a node that works, correct them, and restart calico-node.",
 	},
 	{
 		ID: "node-name", By: "Calico's CNI plugin", Common: true,

@@ -21,6 +21,9 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	if n := traffic.HostSubnets(x.State, p); n > 0 {
 		s.factf(src, "CrossSubnet", "never applies, and all traffic between nodes is encapsulated: all %d nodes record an address without a subnet (/%d)", n, p.CIDR.Addr().BitLen())
 	}
+	if need := traffic.BetweenSubnets(x.State, p); need != "" {
+		s.fact(src, "subnets", need)
+	}
 	if need := traffic.InSubnet(x.State, p); need != "" {
 		s.fact(src, "on AWS", "traffic between nodes that is not encapsulated "+need)
 	}

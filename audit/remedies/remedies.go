@@ -373,10 +373,10 @@ func (st *Remedies) findNodeNames() {
 	for as, on := range nodes {
 		all, its := phrase.Some(on), phrase.One(len(on), "its", "their")
 		st.root("nodename/"+as, func(int) string {
-			return fmt.Sprintf("calico-node on %s writes under the name %s: the allocations of %s pods name that node", all, as, its)
+			return fmt.Sprintf("Calico on %s writes under the name %s: the allocations of %s pods name that node", all, as, its)
 		}, func() []Remedy {
 			r := FixNodeName
-			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, or NODENAME of %s calico-node; then restart calico-node there, and then the pods", as, all, its)
+			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, in the CNI configuration there (nodename), or in NODENAME of %s calico-node; then restart calico-node there, and then the pods", as, all, its)
 			if len(on) == 1 {
 				r.Commands = []string{"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=" + phrase.Arg("spec.nodeName="+on[0])}
 			}

@@ -21,7 +21,10 @@ var (
 	AutomaticPool = ByHand("let a pool of the family assign automatically (assignmentMode), or stop asking for the family in the CNI configuration (assign_ipv4, assign_ipv6)",
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
-	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason", "pods of the node get addresses", "none")
+	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD", "pods of the node get addresses", "none")
+	// NameNode is for a Windows node without a Calico address.
+	NameNode = ByHand("let Calico for Windows run on the node under the Node's name: outside a pod, set NODENAME in config.ps1 (on AWS often the private DNS name) and start its services again", "the node records its address, and its pods get addresses", "none",
+		"kubectl get nodes -o wide")
 	// KeepAgent is for a calico-node pod that took the place of another one while pods waited.
 	KeepAgent = ByHand("find out why calico-node is not Ready: its pod's status and log name the reason; if its pod is replaced again and again, a Pending pod of a higher priority may preempt it: delete that pod, or give it a node", "pods of the node get addresses", "none",
 		"kubectl get pods --all-namespaces -o wide --field-selector status.phase=Pending")
@@ -56,7 +59,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, NameNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -82,7 +85,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := fmt.Sprintf("kubectl get events --namespace %s --field-selector involvedObject.name=%s", phrase.Arg(p.Namespace), phrase.Arg(p.Name))
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {
@@ -90,6 +93,9 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r = EndOwner
 			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
 			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
+			if r.Effect = "its address goes to a waiting pod, once Whereabouts' reconciler or --whereabouts-stranded has freed it"; c.Kind == waiting.FullNetwork {
+				break
+			}
 			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 		case c.Leaked:
 			r = ByHand(fmt.Sprintf("release %s as described under ip/leaked, if Calico's collector does not", c.Object), "the pod gets the address", "a container that outlived its pod may still use the address", "calico-audit explain "+c.Object)

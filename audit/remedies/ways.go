@@ -58,7 +58,7 @@ var (
 		"Calico's collector frees their addresses after its grace period, or --leaked-ips releases them", "the logs and exit codes of these pods are lost",
 		"kubectl get pods --all-namespaces --field-selector=spec.nodeName=NODE,status.phase=Succeeded")
 	// FixNodeName is for machines on which calico-node uses another node's name.
-	FixNodeName = ByHand("correct /var/lib/calico/nodename on the node, or NODENAME of its calico-node; then restart calico-node there, and then the pods",
+	FixNodeName = ByHand("correct the name in /var/lib/calico/nodename on the node, in the CNI configuration there (nodename), or in NODENAME of its calico-node; then restart calico-node there, and then the pods",
 		"the node records its own address, and new pods' addresses are recorded for it", restartRisk,
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 	// SelectNode is for a node that no pool selects.

@@ -131,7 +131,7 @@ var practice = []struct {
 			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": "0s"}}
 		})
 	}},
-	{says(`correct the name \S+ in /var/lib/calico/nodename on (.+), or NODENAME of (?:its|their) calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
+	{says(`correct the name \S+ in /var/lib/calico/nodename on (.+), in the CNI configuration there \(nodename\), or in NODENAME of (?:its|their) calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
 		for _, node := range listed(said[1]) {
 			p.calicoNode(node)
 			for _, pod := range p.pods() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -79,27 +80,18 @@ func Stopped(st *state.State) string {
 		return "" // the files do not say which pods are Ready
 	}
 	text := fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
-	if nodes := NoNetwork(st); len(nodes) > 0 {
-		text += fmt.Sprintf(": no node accepts pods, because %s %s the taint %s until calico-node is Ready there", phrase.Some(nodes), phrase.One(len(nodes), "has", "have"), blocks.TaintNetwork)
+	if refusals := Refusals(st); len(refusals) > 0 {
+		text += ": no node admits it, because " + phrase.List(refusals)
 	}
 	return text
 }
 
-// NoNetwork returns the nodes that keep the collector's pods away until calico-node is Ready there. It
-// returns nil if a node accepts pods, or if a pod of the collector has a node.
-func NoNetwork(st *state.State) (nodes []string) {
-	x := Installed(st)
-	if len(x.Pods) == 0 || slices.ContainsFunc(x.Pods, func(w *blocks.Workload) bool { return w.Node != "" }) || len(st.Unreadable(blocks.Nodes)) > 0 {
-		return nil
-	}
-	for _, h := range st.NodeStates {
-		switch n := h.Node; {
-		case n == nil || n.Windows:
-		case n.NoNetwork():
-			nodes = append(nodes, n.Name)
-		case n.Ready && !n.Unschedulable && len(n.KeepsAway()) == 0:
+// Refusals explains why no node admits the collector's pods; nil if one does, or if a pod has a node.
+func Refusals(st *state.State) (out []string) {
+	for _, w := range Installed(st).Pods {
+		if out = agents.Refusals(st, w); len(out) == 0 {
 			return nil
 		}
 	}
-	return nodes
+	return out
 }

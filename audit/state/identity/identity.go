@@ -268,7 +268,7 @@ func WithoutAddress(st *state.State) (out []Missing) {
 		of := func(p netip.Prefix) bool { return blocks.FamilyOf(p.Addr()) == f }
 		known := slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return slices.ContainsFunc(n.Addresses, of) })
 		lacking := each(f, func(n *blocks.Node) bool { return len(n.Addresses) > 0 && !slices.ContainsFunc(n.Addresses, of) }, func(w *blocks.Workload) bool {
-			return slices.ContainsFunc(w.StatusIPs, func(a netip.Addr) bool {
+			return slices.ContainsFunc(slices.Concat(w.StatusIPs, w.AnnotationIPs), func(a netip.Addr) bool {
 				_, recorded := st.Allocation(a)
 				return recorded && blocks.FamilyOf(a) == f
 			})
@@ -284,14 +284,16 @@ func WithoutAddress(st *state.State) (out []Missing) {
 	return out
 }
 
-// Apart is a node whose Calico address differs from its InternalIP. On all other nodes (two or
-// more) the two are equal, and their InternalIPs are in one network. If Former, the node's Calico
+// Apart is a node whose Calico address differs from its InternalIP. On all other nodes the two are
+// equal, and their InternalIPs are in one network. If Former, the node's Calico
 // address is in that network, too, and may be the machine's former address
 // (projectcalico/calico#8700). Otherwise calico-node detected an interface that leads to no other
 // node, such as a bridge.
 type Apart struct {
 	Node   *blocks.Node
 	Former bool
+	// Two is true if there is only one other node, so that either address may be meant.
+	Two bool
 	// Pods describes a Calico address of the pods' network, such as "in pool x", or of the loopback
 	// device. Other nodes are then not compared, and Other is nil. It is empty for an address of the
 	// machine's network.
@@ -312,7 +314,11 @@ func (a *Apart) Text() string {
 	case a.Former:
 		return fmt.Sprintf("node %s records the Calico address %s, and its InternalIP is %s; for all other nodes, such as %s, the two are equal", a.Node.Name, a.Calico.Addr(), a.Internal, a.Other.Name)
 	}
-	return fmt.Sprintf("%s, in a network without any other node; its InternalIP %s is in the network of all others, such as %s", records, a.Internal, a.Other.Name)
+	others := "all others, such as"
+	if a.Two {
+		others = "the other node,"
+	}
+	return fmt.Sprintf("%s, in a network without any other node; its InternalIP %s is in the network of %s %s", records, a.Internal, others, a.Other.Name)
 }
 
 // Aparts returns the nodes that are [Apart], by name. Nodes of [Duplicates] are left out.
@@ -351,10 +357,10 @@ func findAparts(st *state.State) *[]Apart {
 				out = append(out, Apart{Node: n, Pods: pods, Calico: p, Internal: internal})
 				continue
 			}
-			if a, o := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); o != nil {
-				former := p.Masked().Contains(a)
-				if former || !othersIn(st, n, p) {
-					out = append(out, Apart{Node: n, Former: former, Calico: p, Internal: a, Other: o})
+			if a, others := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); len(others) > 0 {
+				former, two := p.Masked().Contains(a), len(others) == 1
+				if former && !two || !othersIn(st, n, p) && !(two && st.PoolOf(state.IPPrefix(p.Addr())) != nil) {
+					out = append(out, Apart{Node: n, Former: former, Two: two, Calico: p, Internal: a, Other: others[0]})
 				}
 			}
 		}
@@ -404,10 +410,8 @@ func ofPods(st *state.State, n *blocks.Node, p netip.Prefix) (how string, intern
 }
 
 // sharedNetwork returns an InternalIP of a node that lies in the network of every other node's
-// Calico address, and one of these nodes. On each of them, Calico address and InternalIP are equal.
-func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (netip.Addr, *blocks.Node) {
-	var at netip.Addr
-	var others []*blocks.Node
+// Calico address, and these nodes. On each of them, Calico address and InternalIP are equal.
+func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (at netip.Addr, others []*blocks.Node) {
 	for i := range st.Nodes {
 		o := &st.Nodes[i]
 		for _, q := range o.Addresses {
@@ -421,8 +425,5 @@ func sharedNetwork(st *state.State, n *blocks.Node, f blocks.Family) (netip.Addr
 			at, others = n.InternalIPs[j], append(others, o)
 		}
 	}
-	if len(others) < 2 {
-		return netip.Addr{}, nil
-	}
-	return at, others[0]
+	return at, others
 }

@@ -2,9 +2,11 @@
 package traffic
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -58,6 +60,31 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
 		}
 	}
 	return atLeastTwo(nodes)
+}
+
+// BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does not
+// encapsulate it; "" if no node is in another subnet, or if BGP peers or WireGuard may carry it.
+func BetweenSubnets(st *state.State, p *state.Pool) string {
+	if !p.ServesWorkloads() || st.OtherIPAM().Cluster || len(st.BGPPeers) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil || p.VXLAN != "" && p.VXLAN != blocks.EncapNever || p.IPIP != "" && p.IPIP != blocks.EncapNever && p.Family() == blocks.IPv4 {
+		return ""
+	}
+	var subnets []string
+	for _, h := range st.SelectedBy(p) {
+		for _, a := range h.Node.Addresses {
+			switch subnet := a.Masked().String(); {
+			case blocks.FamilyOf(a.Addr()) != p.Family():
+			case len(h.Node.Wireguard) > 0 || a.IsSingleIP():
+				return ""
+			case !slices.Contains(subnets, subnet):
+				subnets = append(subnets, subnet)
+			}
+		}
+	}
+	if len(subnets) < 2 {
+		return ""
+	}
+	slices.Sort(subnets)
+	return fmt.Sprintf("nodes are in %d subnets (%s), and there are no BGP peers: traffic between them arrives only if the routers between have routes to the nodes' blocks; CrossSubnet (vxlanMode or ipipMode) needs none", len(subnets), phrase.Some(subnets))
 }
 
 // InSubnet explains the cloud setting that a pool's unencapsulated traffic requires; "" if the cloud

@@ -33,6 +33,8 @@ const (
 	Loopback Kind = "loopback"
 	// Misfit: the taints or labels of the pod's node keep calico-node away.
 	Misfit Kind = "misfit"
+	// Unnamed: the pod's node runs Windows and has no Calico address.
+	Unnamed Kind = "unnamed"
 	// Unmigrated: the node's migration from flannel has not ended, and calico-node does not run there.
 	Unmigrated Kind = "unmigrated"
 	// SameAddress: calico-node does not start on the pod's node, because another node has its address.
@@ -73,8 +75,8 @@ type Cause struct {
 	Known *errortext.Message
 	// Leaked is true if the owner of the requested address no longer exists.
 	Leaked bool
-	// Owner is the pod that has the requested address, if that pod cannot end by itself: it is
-	// terminating on a node that is not Ready.
+	// Owner is the pod that has the requested address, or one of the network's, if that pod cannot end
+	// by itself: it is terminating on a node that is not Ready.
 	Owner *blocks.Workload
 }
 

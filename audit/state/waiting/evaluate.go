@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/capacity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -40,7 +41,7 @@ func evaluate(st *state.State) *Pods {
 	if st.Info.Locked {
 		return out
 	}
-	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agentsOf(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) }), fullRanges: sync.OnceValue(func() []string { return fullRangesOf(st) })}
+	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agents.Of(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) }), fullRanges: sync.OnceValue(func() []string { return fullRangesOf(st) })}
 	e.refusals = sync.OnceValue(func() (r refusals) {
 		r.why, r.unknown = capacity.Refused(st)
 		return r
@@ -96,6 +97,9 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	}
 	if g := e.FirstMissing(capacity.Reads); g != nil {
 		p.Causes, p.Unread = nil, g.String()
+		return p
+	}
+	if p.Causes = e.unstarted(p, h.Node); len(p.Causes) > 0 {
 		return p
 	}
 	if p.Causes = e.noPool(p); p.Final() {
@@ -177,9 +181,31 @@ func (e *evaluation) networks(w *blocks.Workload) (out []Cause) {
 		out = append(out, Cause{Kind: Network, Object: name, Text: "it asks for network " + name + " (k8s.v1.cni.cncf.io/networks), which does not exist"})
 	}
 	for i, p := range asked.Full {
-		out = append(out, Cause{Kind: FullNetwork, Object: p.FullName(), Text: fmt.Sprintf("it asks for network %s (k8s.v1.cni.cncf.io/networks), and Whereabouts pool %s has no address left", asked.OfFull[i], p.FullName())})
+		c := Cause{Kind: FullNetwork, Object: p.FullName(), Text: fmt.Sprintf("it asks for network %s (k8s.v1.cni.cncf.io/networks), and Whereabouts pool %s has no address left", asked.OfFull[i], p.FullName())}
+		if stuck := e.cannotEnd(p); len(stuck) > 0 {
+			c.Owner = stuck[0]
+			c.Text += fmt.Sprintf("; pods that cannot end, because their nodes are not Ready, hold %d of its addresses, such as %s on %s", len(stuck), c.Owner.FullName(), c.Owner.Node)
+		}
+		out = append(out, c)
 	}
 	return out
+}
+
+// cannotEnd returns the pod of each allocation of a pool whose pod is terminating on a node that is
+// not Ready. Whereabouts keeps the addresses of such pods.
+func (e *evaluation) cannotEnd(p *whereabouts.Pool) (pods []*blocks.Workload) {
+	for _, a := range whereabouts.Of(e.State).Allocations {
+		if a.Pool == p && a.Pod != nil && e.stuck(a.Pod) {
+			pods = append(pods, a.Pod)
+		}
+	}
+	return pods
+}
+
+// stuck reports whether a pod is terminating on a node that is not Ready.
+func (e *evaluation) stuck(w *blocks.Workload) bool {
+	h := e.NodeState(w.Node)
+	return !w.Deleting.IsZero() && h != nil && h.Node != nil && h.Node.NotReady
 }
 
 // taken returns the causes of a pod whose requested addresses are allocated. AssignIP fails for
@@ -230,11 +256,10 @@ func (e *evaluation) unread(kinds ...blocks.Resource) bool {
 
 func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
 	text := "is held by pod " + owner.FullName()
-	h := e.NodeState(owner.Node)
 	switch {
 	case owner.Finished():
 		return Cause{Text: text + ", which has ended and has not yet released it"}
-	case !owner.Deleting.IsZero() && h != nil && h.Node != nil && h.Node.NotReady:
+	case e.stuck(owner):
 		return Cause{Text: fmt.Sprintf("%s, which cannot end because its node %s is not Ready", text, owner.Node), Final: true, Owner: owner}
 	case !owner.Deleting.IsZero():
 		return Cause{Text: text + ", which is terminating" + phrase.OnNode(owner.Node)}
@@ -324,6 +349,17 @@ func (e *evaluation) noPool(p *Pod) (out []Cause) {
 	return out
 }
 
+// unstarted returns the cause that no pool exists because calico-node, which creates the default pool
+// when it starts (node/pkg/lifecycle/startup, configureIPPools), is not Ready.
+func (e *evaluation) unstarted(p *Pod, n *blocks.Node) []Cause {
+	if agent := e.agents()[n.Name]; agent == nil || agent.Ready || len(e.Pools) > 0 {
+		return nil
+	}
+	causes := e.node(p, n)
+	causes[0].Text += ", and calico-node creates the default pool when it starts"
+	return causes
+}
+
 // startedWithout reports whether a pod without requests has started since a time without an address
 // of a family, so Calico does not assign the family to every pod.
 func (e *evaluation) startedWithout(f blocks.Family, since blocks.Time) bool {
@@ -396,10 +432,11 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	if n.NotReady {
 		why = append(why, "is not Ready")
 	}
-	if len(n.Addresses) == 0 && slices.ContainsFunc(e.Nodes, func(o blocks.Node) bool { return len(o.Addresses) > 0 }) {
+	agent := e.agents()[n.Name]
+	if len(n.Addresses) == 0 && (agent != nil && !agent.Ready || slices.ContainsFunc(e.Nodes, func(o blocks.Node) bool { return len(o.Addresses) > 0 })) {
 		why = append(why, "has no Calico address")
 	}
-	switch agent := e.agents()[n.Name]; {
+	switch {
 	case agent != nil && !agent.Ready:
 		text := "has a calico-node pod that is not Ready (" + agent.FullName() + ")"
 		if !p.Since.IsZero() && agent.Created.After(p.Since.Add(e.Grace)) {
@@ -418,6 +455,9 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 		return nil
 	}
 	text := "node " + n.Name + " " + phrase.Each(why)
+	if n.Windows && len(n.Addresses) == 0 {
+		return []Cause{{Kind: Unnamed, Object: n.Name, Text: text + ": Calico for Windows does not run there, or runs under another name than the Node's"}}
+	}
 	if misfit := e.misfit(n); misfit != "" {
 		if text += ", because calico-node " + misfit; n.FromFlannel() {
 			return []Cause{{Kind: Unmigrated, Object: n.Name, Text: text + ": the node's migration from flannel has not ended"}}
@@ -455,17 +495,6 @@ func (e *evaluation) misfit(n *blocks.Node) (why string) {
 		}
 	}
 	return why
-}
-
-// agentsOf returns the calico-node pods by node. Canal's run calico-node, too.
-func agentsOf(st *state.State) map[string]*blocks.Workload {
-	out := map[string]*blocks.Workload{}
-	for _, w := range st.Workloads {
-		if w.CalicoNode() && !w.Finished() {
-			out[w.Node] = w
-		}
-	}
-	return out
 }
 
 // inUse returns the cause that Calico may assign an address that a pod of the node already uses:

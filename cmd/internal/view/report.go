@@ -196,7 +196,7 @@ func numbersOfNode(r *audit.Report, n *audit.NodeReport) nodeNumbers {
 }
 
 // NothingSeen is the message for a report without pools and blocks.
-const NothingSeen = "No IP pools and no blocks were read, so there was nothing to audit. Does this cluster use Calico's IPAM?"
+const NothingSeen = "No IP pools and no blocks were read, so there was nothing to audit. Does this cluster use Calico's IPAM? If Tigera's operator should create its pools, the operator's log and kubectl describe tigerastatus name the obstacle, such as kubeadm without a podSubnet."
 
 // Seen counts the objects that were read, and the undecodable ones.
 func Seen(r *audit.Report) string {
