@@ -18,11 +18,11 @@ var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info, state.Warning},
-	Graded:     "info; warning if flannel has not registered a node",
+	Graded:     "info; warning if flannel has not registered a node, or if pods wait on a node without a podCIDR",
 	Why:        "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these pods, and no plan records their addresses.",
 	Confirm:    "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:    "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
+	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
 	Never:      "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires:   state.OtherIPAMReads,
 	Optional:   []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
@@ -39,6 +39,12 @@ var configOtherIPAM = audit.Check{
 			if lost := beside.Unregistered(st); len(lost) > 0 {
 				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, lost, true, []remedies.Remedy{remedies.RestartFlannel}
 				x.Message = fmt.Sprintf("flannel has not registered %s, unlike other nodes, which have no route to its pods; %s", phrase.Some(lost), other.Reason)
+				f.Add(x)
+				return
+			}
+			if lacking := beside.WithoutPodCIDR(st); len(lacking) > 0 {
+				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, lacking, true, []remedies.Remedy{remedies.AssignPodCIDR}
+				x.Message = fmt.Sprintf("pods wait on %s, which %s no podCIDR, unlike other nodes; %s", phrase.Some(lacking), phrase.One(len(lacking), "has", "have"), other.Reason)
 				f.Add(x)
 				return
 			}

@@ -60,7 +60,7 @@ var nodeNoCalicoAddress = audit.Check{
 			}
 			x := audit.Finding{
 				Absence: true, Severity: state.Error, Subject: state.NodeSubject(a.Node.Name), Message: a.Text(),
-				Evidence: state.Evidences(a.Node.Name, readyText(a.Node)), Remedies: []remedies.Remedy{remedies.DetectAddress},
+				Evidence: state.Evidences(a.Node.Name, readyText(a.Node)), Remedies: []remedies.Remedy{remedies.DetectAddressOf(blocks.FamilyOf(a.Calico.Addr()))},
 			}
 			if a.Former {
 				x.Remedies = []remedies.Remedy{remedies.RecordAddress}

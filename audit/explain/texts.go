@@ -18,8 +18,10 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	s.fact(src, "assigned", assignmentText(p))
 	s.fact(src, "serves", phrase.Uses(p.Uses))
 	s.fact(src, "encapsulation", encapText(p.Pool))
-	if n := traffic.HostSubnets(x.State, p); n > 0 {
-		s.factf(src, "CrossSubnet", "never applies, and all traffic between nodes is encapsulated: all %d nodes record an address without a subnet (/%d)", n, p.CIDR.Addr().BitLen())
+	if nodes, all := traffic.HostSubnets(x.State, p); all {
+		s.factf(src, "CrossSubnet", "never applies, and all traffic between nodes is encapsulated: all %d nodes record an address without a subnet (/%d)", len(nodes), p.CIDR.Addr().BitLen())
+	} else if len(nodes) > 0 && len(x.State.SelectedBy(p)) > 1 {
+		s.factf(src, "CrossSubnet", "does not apply to %s, which %s an address without a subnet (/%d): traffic from there is encapsulated, and traffic to there may not be, which strict reverse path filtering drops", phrase.Some(nodes), phrase.One(len(nodes), "records", "record"), p.CIDR.Addr().BitLen())
 	}
 	if need := traffic.BetweenSubnets(x.State, p); need != "" {
 		s.fact(src, "subnets", need)

@@ -4,6 +4,10 @@ package remedies
 var Encapsulate = ByHand("set vxlanMode: Always on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or run calico-node with BIRD (CALICO_NETWORKING_BACKEND=bird; with the operator bgp: Enabled)",
 	"Felix or BIRD programs routes between the nodes; pods keep their addresses", "a tunnel lowers the MTU, and VXLAN over IPv6 needs Linux 4.19.1", "kubectl get ippools -o yaml")
 
+// PeerNodes is for nodes without any BGP session.
+var PeerNodes = ByHand("set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors", "BIRD programs routes between the nodes", "none",
+	"kubectl get bgpconfigurations,bgppeers -o yaml")
+
 // UseVXLAN is for a pool whose IPIP packets the network drops.
 var UseVXLAN = ByHand("set vxlanMode: Always and ipipMode: Never on the pool (with Tigera's operator encapsulation: VXLAN in the Installation, calicoNetwork.ipPools)",
 	"nodes send the pods' traffic through VXLAN, which the network forwards; pods keep their addresses", "connections between nodes are interrupted, as far as there are any", "kubectl get ippools -o yaml")

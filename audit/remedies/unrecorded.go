@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -53,6 +54,15 @@ var (
 	RecordAddress = ByHand("restart calico-node on the node, which then records its current address; if it refuses because the other node still records that address, first remove the annotation projectcalico.org/IPv4Address or IPv6Address of both",
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
+
+// DetectAddressOf is DetectAddress for an address of a family.
+func DetectAddressOf(f blocks.Family) Remedy {
+	r := DetectAddress
+	if f == blocks.IPv6 {
+		r.Title = strings.NewReplacer("IP_AUTO", "IP6_AUTO", "DetectionV4", "DetectionV6", "detectionV4", "detectionV6").Replace(r.Title)
+	}
+	return r
+}
 
 // DetectFamily is for nodes that record no Calico address of a family, although their pods have some.
 func DetectFamily(f blocks.Family) Remedy {

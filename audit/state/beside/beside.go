@@ -78,6 +78,23 @@ func Objects(st *state.State) string {
 	return phrase.List(kinds)
 }
 
+// WithoutPodCIDR returns the nodes without a podCIDR where pods have waited longer than the grace, if
+// other nodes' pods have addresses of their podCIDRs: host-local then has no range on these nodes.
+func WithoutPodCIDR(st *state.State) (out []string) {
+	if !slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool {
+		return h.Node != nil && slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return slices.ContainsFunc(w.StatusIPs, h.Node.AssignsPods) })
+	}) {
+		return nil
+	}
+	for _, h := range st.NodeStates {
+		if n := h.Node; n != nil && len(n.PodCIDRs) == 0 && !n.NoSpec && !st.UnreadableNode(n.Name) &&
+			slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return w.Waiting() && st.PastGrace(w.Created.Later(w.Started)) }) {
+			out = append(out, n.Name)
+		}
+	}
+	return out
+}
+
 // Unregistered returns the nodes with pods that flannel has not registered, although it has
 // registered others. Other nodes then have no route to their podCIDRs (rancher/rancher#13644).
 func Unregistered(st *state.State) (out []string) {

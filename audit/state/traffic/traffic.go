@@ -28,7 +28,7 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	agents := state.Derived(st, findAgents)
 	for _, b := range p.Blocks {
 		switch node := b.Owner.Node(); {
-		case b.Used == 0:
+		case b.Used == 0 || encrypted(st, b):
 		case !agents.felixOnly[node] || agents.bird: // its calico-node may run BIRD
 			return nil
 		default:
@@ -36,6 +36,31 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 		}
 	}
 	return atLeastTwo(nodes)
+}
+
+// WithoutSessions returns the nodes that use blocks of a pool whose routes BIRD programs, if no node
+// has a BGP session: the node-to-node mesh is off, and no BGPPeer exists.
+func WithoutSessions(st *state.State, p *state.Pool) (nodes []string) {
+	if !p.ServesWorkloads() || st.BGP.Mesh || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers)) > 0 || !st.Routing.ByBIRD(p.Pool) ||
+		st.FirstMissing([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}) != nil {
+		return nil
+	}
+	for _, b := range p.Blocks {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !encrypted(st, b) {
+			nodes = append(nodes, h.Name)
+		}
+	}
+	return atLeastTwo(nodes)
+}
+
+// encrypted reports whether Felix sends traffic to a block's node through WireGuard, which needs no
+// other route.
+func encrypted(st *state.State, b *state.Block) bool {
+	h, key := st.NodeState(b.Owner.Node()), blocks.TypeWireguard
+	if b.Family() == blocks.IPv6 {
+		key = blocks.TypeWireguardV6
+	}
+	return h != nil && h.Node != nil && slices.Contains(h.Node.Wireguard, key)
 }
 
 // atLeastTwo sorts and deduplicates the nodes. It returns nil for a single node, which needs no
@@ -55,7 +80,7 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
 		return nil
 	}
 	for _, b := range p.Blocks {
-		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && h.Node.OnAzure() && len(h.Node.Wireguard) == 0 && b.Used > 0 {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && h.Node.OnAzure() && !encrypted(st, b) && b.Used > 0 {
 			nodes = append(nodes, h.Name)
 		}
 	}
@@ -114,26 +139,24 @@ func findAgents(st *state.State) *agents {
 	return x
 }
 
-// HostSubnets returns the number of nodes that a CrossSubnet pool selects, if each records an
-// address with a subnet of a single address: calico-node was given an address without the length of
-// its subnet (projectcalico/calico#2375). It returns 0 if any node has a larger subnet.
-func HostSubnets(st *state.State, p *state.Pool) (n int) {
+// HostSubnets returns the nodes that a CrossSubnet pool selects and that record an address with a
+// subnet of a single address, and whether all of its nodes do: calico-node was given an address
+// without the length of its subnet (projectcalico/calico#2375, #1584).
+func HostSubnets(st *state.State, p *state.Pool) (nodes []string, all bool) {
+	all = true
 	if p.VXLAN != blocks.EncapCrossSubnet && (p.IPIP != blocks.EncapCrossSubnet || p.Family() != blocks.IPv4) || len(st.Unreadable(blocks.Nodes)) > 0 {
-		return 0
+		return nil, false
 	}
 	for _, h := range st.SelectedBy(p) {
 		for _, a := range h.Node.Addresses {
 			switch {
 			case blocks.FamilyOf(a.Addr()) != p.Family():
 			case !a.IsSingleIP():
-				return 0
+				all = false
 			default:
-				n++
+				nodes = append(nodes, h.Name)
 			}
 		}
 	}
-	if n < 2 {
-		return 0
-	}
-	return n
+	return nodes, all && len(nodes) > 1
 }
