@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
@@ -53,6 +55,8 @@ type disturbance struct {
 	node   string
 	cidr   netip.Prefix
 	id     string
+	// waiting are pods without an address, for which the kubelet will try again.
+	waiting []seeding.Pod
 }
 
 func (d *disturbance) other() string {
@@ -90,35 +94,87 @@ func (d *disturbance) pod(node string, fixed bool) {
 		}
 		p.Annotations = map[string]string{"cni.projectcalico.org/ipAddrs": fmt.Sprintf("[%q]", addr)}
 	}
+	d.start(p)
+}
+
+func (d *disturbance) start(p seeding.Pod) {
 	addrs, err := d.seeder.Pod(d.ctx, p)
 	if err != nil {
-		return
+		d.waiting = append(d.waiting, p)
 	}
 	for _, a := range addrs {
 		d.live[a] = seeding.Handle("default", p.Name)
 	}
 }
 
-// TestClusterActsBetweenWrites disturbs each write of a repair with an operation on the
-// same objects. Afterwards no address in use may be harmed, and remaining contradictions
-// must be mended by the next repair.
+// retry starts the waiting pods again, each as a new object.
+func (d *disturbance) retry(t *testing.T) {
+	t.Helper()
+	waiting := d.waiting
+	d.waiting = nil
+	for _, p := range waiting {
+		must(t, d.Kube.CoreV1().Pods(p.Namespace).Delete(d.ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		d.start(p)
+	}
+	for _, p := range d.waiting {
+		t.Errorf("pod %s on %s gets no address", p.Name, p.Node)
+	}
+}
+
+// TestClusterActsBetweenWrites disturbs each write of a repair, of its undo, and of its continuation
+// after a kill with an operation on the same objects. Afterwards no address in use may be harmed,
+// and remaining contradictions must be mended by the next repair.
 func TestClusterActsBetweenWrites(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(testenv.Seed(t), 1))
 	x := newDamaged(t, testcluster.CRDv1)
 	request := requests()["all"]
-	plan := x.plan(t, request)
-	before := len(x.proxy.Writes())
-	_, err := x.tool.apply(t.Context(), plan, filepath.Join(t.TempDir(), "journal"), apply.Options{})
-	must(t, err)
-	writes := x.proxy.Writes()[before:]
-	for k := range writes {
-		for _, i := range x.chosen(writes, k, r) {
-			name := fmt.Sprintf("write-%d-%s", k+1, strings.ReplaceAll(disturbances[i].name, " ", "-"))
-			t.Run(name, func(t *testing.T) { x.disturbed(t, request, k+1, disturbances[i].do) })
+	applies := func(t *testing.T, plan *repair.Plan, path string) (*repair.Result, error) {
+		return x.tool.apply(t.Context(), plan, path, apply.Options{})
+	}
+	for _, run := range []struct {
+		name   string
+		before func(*testing.T, *repair.Plan, string)
+		writes writing
+	}{
+		{"apply", func(*testing.T, *repair.Plan, string) {}, applies},
+		{"undo", func(t *testing.T, plan *repair.Plan, path string) {
+			_, err := applies(t, plan, path)
+			must(t, err)
+		}, func(t *testing.T, _ *repair.Plan, path string) (*repair.Result, error) {
+			return x.tool.undo(t.Context(), path)
+		}},
+		{"resume", func(t *testing.T, plan *repair.Plan, path string) {
+			x.tool.killed(t.Context(), x.proxy, 4, true, plan, path)
+		}, func(t *testing.T, _ *repair.Plan, path string) (*repair.Result, error) {
+			return x.tool.resume(t.Context(), path, apply.Options{})
+		}},
+	} {
+		began := func(t *testing.T) (*repair.Plan, string) {
+			plan, path := x.plan(t, request), filepath.Join(t.TempDir(), "journal")
+			run.before(t, plan, path)
+			return plan, path
+		}
+		plan, path := began(t)
+		before := len(x.proxy.Writes())
+		_, err := run.writes(t, plan, path)
+		must(t, err)
+		writes := x.proxy.Writes()[before:]
+		x.chose = nil
+		for k := range writes {
+			for _, i := range x.chosen(writes, k, r) {
+				name := fmt.Sprintf("%s-write-%d-%s", run.name, k+1, strings.ReplaceAll(disturbances[i].name, " ", "-"))
+				t.Run(name, func(t *testing.T) {
+					plan, path := began(t)
+					x.leaves(t, request, x.disturbed(t, plan, path, run.writes, k+1, disturbances[i].do))
+				})
+			}
 		}
 	}
 }
+
+// writing applies a plan with a journal, or undoes or continues it.
+type writing func(t *testing.T, plan *repair.Plan, path string) (*repair.Result, error)
 
 // chosen returns the disturbances to try at a write: all of them, or one at one write of
 // half of the verbs and resources. Half of the choices are the two disturbances that have caused
@@ -156,23 +212,23 @@ func (x *damaged) chosen(writes []Write, k int, r *rand.Rand) []int {
 	return []int{r.IntN(len(disturbances))}
 }
 
-func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb func(*disturbance)) {
-	plan := x.plan(t, request)
+// disturbed disturbs the k-th write of a run.
+func (x *damaged) disturbed(t *testing.T, plan *repair.Plan, path string, run writing, k int, disturb func(*disturbance)) *disturbance {
+	t.Helper()
 	seeder, err := seeding.New(x.Cluster)
 	must(t, err)
 	d := &disturbance{damaged: x, ctx: t.Context(), seeder: seeder, client: x.fixture.client, live: maps.Clone(x.fixture.Live)}
-	path := filepath.Join(t.TempDir(), "journal")
 	base := len(x.proxy.Writes())
 	held := ""
 	x.proxy.Pause(func(n int, w Write) bool {
 		if n == base+k {
 			held = w.String()
-			d.about(path)
+			d.about(plan, path)
 			disturb(d)
 		}
 		return true
 	})
-	res, err := x.tool.apply(t.Context(), plan, path, apply.Options{})
+	res, err := run(t, plan, path)
 	x.proxy.Pause(nil)
 	must(t, err)
 	t.Logf("at %s of step %s", held, d.id)
@@ -184,18 +240,21 @@ func (x *damaged) disturbed(t *testing.T, request repair.Request, k int, disturb
 			t.Errorf("%s failed: %s", o.Step.ID, o.Reason)
 		}
 	}
-	x.leaves(t, request, d)
+	return d
 }
 
-// about determines the objects of the current step.
-func (d *disturbance) about(path string) {
+// about determines the objects of the current step of a run or of its undo.
+func (d *disturbance) about(plan *repair.Plan, path string) {
 	d.node = "n1"
-	file, err := journal.Read(path)
+	file, err := journal.Read(path + ".undo")
+	if err != nil {
+		file, err = journal.Read(path)
+	}
 	if err != nil {
 		return
 	}
-	for i := range file.Plan.Steps {
-		s := &file.Plan.Steps[i]
+	for i := range plan.Steps {
+		s := &plan.Steps[i]
 		if !file.Started(s.ID) {
 			continue
 		}
@@ -219,6 +278,7 @@ func (x *damaged) leaves(t *testing.T, request repair.Request, d *disturbance) {
 	t.Helper()
 	wrong, err := Harm(t.Context(), x.Cluster, x.group, d.live)
 	must(t, err)
+	d.retry(t)
 	x.again(t, request)
 	later, err := Harm(t.Context(), x.Cluster, x.group, d.live)
 	must(t, err)
