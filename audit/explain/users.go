@@ -124,6 +124,10 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 		s.fact("", "not known", g.String())
 	} else if len(users) == 0 && (!allocated || !slices.Contains(podless, state.UseKindOf(ref.Block, attr))) {
 		s.fact("", "none", "no pod and no node names it")
+		// Felix masquerades no traffic to addresses in pools (felix/rules/nat.go); projectcalico/calico#7345.
+		if p := x.PoolOf(state.IPPrefix(a)); p != nil && !allocated && slices.ContainsFunc(x.Pools, func(q *state.Pool) bool { return q.NATOutgoing && q.Family() == p.Family() }) {
+			s.fact(poolSource(p), "outgoing NAT", "none for pods' traffic to it, because it lies in a pool: a machine outside the cluster with this address sees the pods' own addresses, and needs a route to them")
+		}
 	}
 	if attr != nil && x.FirstMissing(useReads) == nil {
 		s.fact("", "verdict", verdictText(x.Classify(ref)))
