@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -20,21 +21,23 @@ func (g groupState) inUse() bool { return g.present && !g.locked }
 // chooseOfBoth decides which API group Calico uses while both serve blocks, as during
 // kube-controllers' migration from the older to the newer group. The phase of the
 // DatastoreMigration decides; else the group that is not locked; else the group whose
-// blocks record the addresses of live pods. Without evidence, the reading is inconclusive.
+// blocks record the addresses of live pods. Without evidence, or without the right to read it, the
+// reading is inconclusive: the group that may be read may be out of date.
 func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
-	states := map[string]groupState{}
+	states, denied := map[string]groupState{}, ""
 	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
-		state, err := c.groupState(ctx, group)
+		found, why, err := c.listed(ctx, blocks.ClusterInfos, group)
 		if err != nil {
-			return err
+			return fmt.Errorf("reading the ClusterInformation of %s: %w", group, err)
 		}
-		states[group] = state
+		states[group] = groupState{present: found.Info.Present, locked: found.Info.Locked}
+		denied = cmp.Or(denied, why)
 	}
 	defer func() {
 		s.other = otherGroup(s.group)
 		s.otherLocked = states[s.other].locked
 	}()
-	migration, err := c.migration(ctx, s)
+	migration, unknown, err := c.migration(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -47,7 +50,7 @@ func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
 		}
 		s.reason = fmt.Sprintf("both API groups serve ipamblocks, and DatastoreMigration %s is in phase %s", migration.Name, migration.Phase)
 		return nil
-	case crd != native:
+	case unknown == "" && denied == "" && crd != native:
 		s.group = decode.GroupCRD
 		if native {
 			s.group = decode.GroupNative
@@ -55,11 +58,14 @@ func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
 		s.reason = fmt.Sprintf("both API groups serve ipamblocks, and %s is locked or has no ClusterInformation", otherGroup(s.group))
 		return nil
 	}
-	inCRD, inNative, err := c.recordedByGroup(ctx)
+	inCRD, inNative := 0, 0
+	if unknown == "" {
+		inCRD, inNative, unknown, err = c.recordedByGroup(ctx)
+	}
 	switch {
 	case err != nil:
 		return err
-	case inCRD != inNative:
+	case unknown == "" && inCRD != inNative:
 		s.group = decode.GroupCRD
 		if inNative > inCRD {
 			s.group = decode.GroupNative
@@ -68,6 +74,9 @@ func (c *apiClient) chooseOfBoth(ctx context.Context, s *served) error {
 	default:
 		s.group = decode.GroupCRD
 		s.reason = "both API groups serve ipamblocks, and nothing shows which one Calico uses"
+		if why := cmp.Or(unknown, denied); why != "" {
+			s.reason += "; " + why
+		}
 		s.inconclusive = s.reason
 	}
 	return nil
@@ -80,46 +89,35 @@ func otherGroup(group string) string {
 	return decode.GroupCRD
 }
 
-// groupState reads a group's ClusterInformation. If it may not be read, it counts as
-// missing.
-func (c *apiClient) groupState(ctx context.Context, group string) (groupState, error) {
-	found, err := c.listed(ctx, blocks.ClusterInfos, group)
-	if err != nil {
-		return groupState{}, fmt.Errorf("reading the ClusterInformation of %s: %w", group, err)
-	}
-	return groupState{present: found.Info.Present, locked: found.Info.Locked}, nil
-}
-
-// listed lists a kind with few objects. If it may not be read, it counts as empty.
-func (c *apiClient) listed(ctx context.Context, r blocks.Resource, group string) (*blocks.Snapshot, error) {
+// listed lists a kind with few objects. If it does not exist or may not be read, it counts as empty;
+// denied then names the missing right.
+func (c *apiClient) listed(ctx context.Context, r blocks.Resource, group string) (found *blocks.Snapshot, denied string, err error) {
 	l := &lister{client: c, kind: decode.KindOf(r), group: group, pageSize: defaultPageSize, strings: &decode.SharedStrings{}}
 	if err := l.run(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	if l.cause != nil && !absent(l.cause) {
-		return nil, l.cause
+	switch code := codeOf(l.cause); {
+	case code == http.StatusForbidden:
+		denied = l.failed.Error()
+	case l.cause != nil && code != http.StatusNotFound:
+		return nil, "", l.cause
 	}
-	return decode.NewSnapshot(l.out), nil
+	return decode.NewSnapshot(l.out), denied, nil
 }
 
 // migration returns the DatastoreMigration; nil if there is none, or it may not be read.
-func (c *apiClient) migration(ctx context.Context, s *served) (*blocks.Migration, error) {
+func (c *apiClient) migration(ctx context.Context, s *served) (found *blocks.Migration, denied string, err error) {
 	if !s.has(decode.KindOf(blocks.Migrations)) {
-		return nil, nil
+		return nil, "", nil
 	}
-	all, err := c.listed(ctx, blocks.Migrations, s.group)
+	all, denied, err := c.listed(ctx, blocks.Migrations, s.group)
 	if err != nil {
-		return nil, fmt.Errorf("reading DatastoreMigrations: %w", err)
+		return nil, "", fmt.Errorf("reading DatastoreMigrations: %w", err)
 	}
-	if found := all.Migrations; len(found) > 0 {
-		return &found[0], nil
+	if len(all.Migrations) > 0 {
+		found = &all.Migrations[0]
 	}
-	return nil, nil
-}
-
-// absent reports whether the object does not exist or may not be read.
-func absent(err error) bool {
-	return codeOf(err) == http.StatusNotFound || codeOf(err) == http.StatusForbidden
+	return found, denied, nil
 }
 
 // sampledPods is the number of pods to look up in the blocks of both groups.
@@ -127,18 +125,19 @@ const sampledPods = 500
 
 // recordedByGroup counts, for some live pods, the addresses recorded in each group's
 // blocks.
-func (c *apiClient) recordedByGroup(ctx context.Context) (inCRD, inNative int, err error) {
+func (c *apiClient) recordedByGroup(ctx context.Context) (inCRD, inNative int, denied string, err error) {
 	pods := &lister{client: c, kind: decode.KindOf(blocks.Pods), pageSize: sampledPods, strings: &decode.SharedStrings{}}
 	pods.out = decode.NewObjects(pods.kind)
-	if _, err := pods.page(ctx); err != nil && !absent(err) {
-		return 0, 0, fmt.Errorf("reading pods: %w", err)
+	if _, err := pods.page(ctx); err != nil && codeOf(err) != http.StatusForbidden {
+		return 0, 0, "", fmt.Errorf("reading pods: %w", err)
 	}
 	live := decode.NewSnapshot(pods.out).Workloads
 	for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
-		found, err := c.listed(ctx, blocks.Blocks, group)
+		found, why, err := c.listed(ctx, blocks.Blocks, group)
 		if err != nil {
-			return 0, 0, fmt.Errorf("reading blocks of %s: %w", group, err)
+			return 0, 0, "", fmt.Errorf("reading blocks of %s: %w", group, err)
 		}
+		denied = cmp.Or(denied, why)
 		count := recordedOf(live, found.Blocks)
 		if group == decode.GroupCRD {
 			inCRD = count
@@ -146,7 +145,7 @@ func (c *apiClient) recordedByGroup(ctx context.Context) (inCRD, inNative int, e
 			inNative = count
 		}
 	}
-	return inCRD, inNative, nil
+	return inCRD, inNative, denied, nil
 }
 
 // recordedOf counts the addresses of live pods that blocks record.
@@ -185,7 +184,9 @@ func (s *served) finish(snap *blocks.Snapshot) {
 		}
 		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: r, Reason: why})
 	}
-	if _, missing := snap.Missing(blocks.ClusterInfos); empty && !snap.Info.Present && !missing {
+	// The other group may be in use without this one's lock.
+	unsure := empty && !snap.Info.Present || !empty && snap.Info.Locked && !s.otherLocked
+	if _, missing := snap.Missing(blocks.ClusterInfos); unsure && !missing {
 		snap.Gaps = append(snap.Gaps, blocks.Gap{Resource: blocks.ClusterInfos, Reason: why})
 	}
 	slices.SortFunc(snap.Gaps, blocks.CompareGaps)

@@ -267,6 +267,53 @@ func TestBothGroupsServed(t *testing.T) {
 	diff(t, "gaps", []string(nil), gapTexts(s))
 }
 
+// TestBothGroupsDenied: while both groups hold blocks, an account that may not read the evidence of
+// one of them must not audit the other, which may be out of date.
+func TestBothGroupsDenied(t *testing.T) {
+	c := cluster(t)
+	must(t, c.InstallCRDs(t.Context(), testcluster.NativeV3))
+	must(t, c.InstallCRDs(t.Context(), testcluster.Migration))
+	must(t, testcluster.CopyToNative(t.Context(), c, c))
+	blocksOfNative, err := c.List(t.Context(), testcluster.NativeV3.Resource("ipamblocks"))
+	must(t, err)
+	must(t, c.Delete(t.Context(), testcluster.NativeV3.Resource("ipamblocks"), "", blocksOfNative[0].GetName()))
+	cfg, err := c.UserConfig("auditor")
+	must(t, err)
+	for _, denied := range []string{
+		"ipamblocks.crd.projectcalico.org", "ipamblocks.projectcalico.org", "datastoremigrations.migration.projectcalico.org",
+		"clusterinformations.crd.projectcalico.org", "clusterinformations.projectcalico.org",
+	} {
+		var rules []rbacv1.PolicyRule
+		for _, k := range decode.Kinds {
+			for _, group := range []string{decode.GroupCRD, decode.GroupNative} {
+				if resource, of := k.RBAC(group); resource+"."+of != denied {
+					rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{of}, Resources: []string{resource}, Verbs: []string{"list"}})
+				}
+			}
+		}
+		must(t, c.Allow(t.Context(), "auditor", rules...))
+		s := readLive(t, cfg, KubernetesOptions{})
+		if strings.HasPrefix(denied, "clusterinformations") { // the blocks decide
+			if s.Cluster.APIGroup != decode.GroupCRD || len(s.Blocks) != 4 || !strings.Contains(s.Cluster.APIGroupReason, "record the addresses of live pods") {
+				t.Errorf("without %s: %d blocks of %s because %s", denied, len(s.Blocks), s.Cluster.APIGroup, s.Cluster.APIGroupReason)
+			}
+			continue
+		}
+		gap, missing := s.Missing(blocks.Pools)
+		if want := "both API groups serve ipamblocks, and nothing shows which one Calico uses; forbidden: needs the right to list " + denied; !missing || gap.Reason != want {
+			t.Errorf("without %s: %s read because %s; gaps %q", denied, s.Cluster.APIGroup, s.Cluster.APIGroupReason, gapTexts(s))
+		}
+	}
+
+	must(t, c.Edit(t.Context(), testcluster.CRDv1.Resource("clusterinformations"), "", "default", func(o map[string]any) {
+		o["spec"].(map[string]any)["datastoreReady"] = false
+	}))
+	must(t, c.Allow(t.Context(), "auditor", rbacv1.PolicyRule{APIGroups: []string{"crd.projectcalico.org", ""}, Resources: []string{"*"}, Verbs: []string{"list"}}))
+	if _, missing := readLive(t, cfg, KubernetesOptions{}).Missing(blocks.ClusterInfos); !missing {
+		t.Error("the lock of a group counts, which may not be in use")
+	}
+}
+
 func deleteCRD(t *testing.T, c *testcluster.Cluster, name string) {
 	t.Helper()
 	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
