@@ -68,6 +68,9 @@ func (l *lister) run(ctx context.Context) error {
 		if err == nil && meta.Next != "" && meta.Next == l.next {
 			err = errors.New("the API server gives the same continue token again")
 		}
+		if err == nil && meta.Next == "" && meta.Remaining > 0 { // a proxy removed the token
+			err = fmt.Errorf("%d objects remain, and the answer has no continue token", meta.Remaining)
+		}
 		if err != nil {
 			l.failed, l.cause = errors.New(l.reason(err)), err
 			l.out.Gaps = append(l.out.Gaps, blocks.Gap{Resource: l.kind.Resource, Reason: l.failed.Error(), Denied: errors.Is(err, blocks.ErrDenied)})
@@ -125,7 +128,7 @@ func (l *lister) all(ctx context.Context, total int) bool {
 	if errors.Is(err, errStalled) {
 		l.client.markUnavailable(ctx, err)
 	}
-	if err != nil || meta.Next != "" {
+	if err != nil || meta.Next != "" || meta.Remaining > 0 {
 		return false
 	}
 	l.revision = meta.Revision

@@ -273,6 +273,7 @@ func TestListIsWholeOrAGap(t *testing.T) {
 		"forbidden":                   {[]string{`403 {"kind":"Status","code":403}`}, 0, "forbidden: needs the right to list namespaces"},
 		"the second page fails":       {[]string{first, `403 {"kind":"Status","code":403}`}, 1, "list broke off after 1 objects"},
 		"the same page for ever":      {[]string{first, first}, 2, "same continue token"},
+		"no token for the rest":       {[]string{`200 {"kind":"NamespaceList","metadata":{"remainingItemCount":2},"items":[{"metadata":{"name":"a"}}]}`}, 1, "2 objects remain"},
 		"expired once":                {[]string{first, `410 {"kind":"Status","code":410}`, listing(20, "b")}, 1, ""},
 		"expired twice":               {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`, listing(20, "a", "b")}, 2, ""},
 		"expired again and again":     {[]string{first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`, first, `410 {"kind":"Status","code":410}`}, 1, "list broke off after 1 objects"},
