@@ -54,7 +54,7 @@ func (s *Snapshot) Contradiction(r Resource) string {
 			return cmp.Or(s.podsNamed(), s.calicoNodes(), s.nodesAgree(), s.podJoined(), s.podsOld())
 		},
 		Blocks: func() string {
-			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.attributesLeftOut(), s.handlesLeftOut(), s.blockOlder(), s.blocksOld())
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.attributesLeftOut(), s.ownersLeftOut(), s.blockOlder(), s.blocksOld())
 		},
 	}[r]
 	if why == nil {
@@ -64,7 +64,7 @@ func (s *Snapshot) Contradiction(r Resource) string {
 }
 
 // handlesNamed counts the handles that blocks name. A third suffices if most nodes lack some, and
-// fewer if the list ends too early: handles have random names.
+// fewer if the beginning or the end of the list is missing: handles have random names.
 func (s *Snapshot) handlesNamed() string {
 	const format = "the files hold %d of the %d handles that blocks name"
 	exists, refs, nodes := make(map[string]bool, len(s.Handles)), references{}, map[string]*references{}
@@ -96,24 +96,29 @@ func (s *Snapshot) handlesNamed() string {
 	if why := refs.bulk(manyOf, least, format); why != "" || !cutOff(names, missing) {
 		return why
 	}
-	return refs.bulk(manyOf, 0, "the list ends too early: "+format)
+	return refs.bulk(manyOf, 0, "the beginning or end of the list is missing: "+format)
 }
 
+// affinitiesNeeded counts the affinities of nodes to their blocks, also of each family: affinities have
+// a label with it.
 func (s *Snapshot) affinitiesNeeded() string {
 	type claim struct {
 		cidr  Prefix
 		owner Owner
 	}
-	exists, refs := map[claim]bool{}, references{}
+	exists, refs, families := map[claim]bool{}, references{}, map[Family]*references{IPv4: {}, IPv6: {}}
 	for i := range s.Affinities {
 		exists[claim{s.Affinities[i].CIDR, s.Affinities[i].Owner}] = true
 	}
 	for i := range s.Blocks {
 		if b := &s.Blocks[i]; b.Owner.Node() != "" && !b.SoftDeleted {
-			refs.add(exists[claim{b.CIDR, b.Owner}], fmt.Sprintf("that of %s to %s", b.Owner.Node(), b.CIDR))
+			name := fmt.Sprintf("that of %s to %s", b.Owner.Node(), b.CIDR)
+			refs.add(exists[claim{b.CIDR, b.Owner}], name)
+			families[b.Family()].add(exists[claim{b.CIDR, b.Owner}], name)
 		}
 	}
-	return refs.bulk(fewOf, mostOf, "the files hold %d of the %d affinities of nodes to their blocks")
+	const format = "the files hold %d of the %d affinities of nodes to their "
+	return cmp.Or(refs.bulk(fewOf, mostOf, format+"blocks"), families[IPv4].bulk(fewOf, mostOf, format+"IPv4 blocks"), families[IPv6].bulk(fewOf, mostOf, format+"IPv6 blocks"))
 }
 
 // poolsOfBlocks counts the pools of nodes' blocks. When Calico's clients delete a pool, they take its
@@ -185,9 +190,8 @@ func (s *Snapshot) nodesNamed() string {
 }
 
 // podsNamed counts the pods that blocks name. Leaked addresses name pods that no longer exist, so
-// missing pods by themselves prove nothing. A dump lacks pods if it has none of the named ones, if
-// its list ends before the named pods of several namespaces, or if all its pods run on one node
-// while blocks name many pods of at least two other Ready nodes.
+// missing pods by themselves prove nothing. A dump lacks pods if it has none of the named ones, or if
+// all its pods run on one node while blocks name many pods of at least two other Ready nodes.
 func (s *Snapshot) podsNamed() string {
 	const format = "the files hold %d of the %d pods that blocks name"
 	exists, onNode, idle := make(map[Key]bool, len(s.Workloads)), map[string]bool{}, map[string]*references{}
@@ -203,11 +207,6 @@ func (s *Snapshot) podsNamed() string {
 		}
 	}
 	var all references
-	var names, missing []string
-	for name := range exists {
-		names = append(names, name.String())
-	}
-	namespaces := map[string]bool{} // of missing pods: all leaks may be in the last one
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
@@ -215,10 +214,7 @@ func (s *Snapshot) podsNamed() string {
 				continue
 			}
 			name := Key{a.Namespace, a.Pod}
-			if all.add(exists[name], "pod "+name.String()); !exists[name] {
-				missing = append(missing, name.String())
-				namespaces[a.Namespace] = true
-			}
+			all.add(exists[name], "pod "+name.String())
 			if on := idle[a.Node]; on != nil {
 				on.add(false, name.String()+" or any other pod of node "+a.Node)
 			}
@@ -232,9 +228,6 @@ func (s *Snapshot) podsNamed() string {
 	}
 	if len(lack) > 1 && len(onNode) == 1 {
 		return lack[0]
-	}
-	if len(namespaces) > 1 && cutOff(names, missing) {
-		return all.bulk(manyOf, 0, "the list ends too early: "+format)
 	}
 	if why := all.bulk(manyOf, mostOf, format); all.found == 0 && len(s.Workloads) > 0 && why != "" {
 		return why

@@ -72,11 +72,11 @@ func scattered(nodes map[string]*references) bool {
 	return some > 1 && 4*some >= 3*all
 }
 
-// cutOff reports whether every missing object sorts after every existing one in the API server's
-// order, so that the list ends too early. With ten of each, that happens by chance once in 184,756
-// cases.
+// cutOff reports whether every missing object sorts after, or before, every existing one in the API
+// server's order: the list ends too early or begins too late. With ten of each, that happens by chance
+// once in 92,378 cases.
 func cutOff(exist, missing []string) bool {
-	return len(exist) >= manyOf && len(missing) >= manyOf && slices.Max(exist) < slices.Min(missing)
+	return len(exist) >= manyOf && len(missing) >= manyOf && (slices.Max(exist) < slices.Min(missing) || slices.Max(missing) < slices.Min(exist))
 }
 
 // calicoNodes counts the Ready nodes with blocks that run the pod of DaemonSet calico-node, which
@@ -102,23 +102,28 @@ func (s *Snapshot) calicoNodes() string {
 	return refs.bulk(fewOf-1, thirdOf, "calico-node runs on %d of the %d nodes with blocks")
 }
 
-// handlesLeftOut explains that no allocation names a handle, although the files hold many: Calico's CNI
-// plugin gives one to each pod.
-func (s *Snapshot) handlesLeftOut() string {
-	pods := 0
+// ownersLeftOut explains that no allocation names a handle although the files hold many, or that none
+// of the containers' allocations names a pod: Calico's CNI plugin records both for each pod.
+func (s *Snapshot) ownersLeftOut() string {
+	used, containers, handle, pod := 0, 0, false, false
 	for i := range s.Blocks {
 		for j := range s.Blocks[i].Attributes {
-			if a := &s.Blocks[i].Attributes[j]; a.Handle != "" {
-				return ""
-			} else if a.Pod != "" {
-				pods++
+			if a := &s.Blocks[i].Attributes[j]; !a.Cooling() && !a.WindowsReserved() {
+				used++
+				if ofContainer(a.Handle) {
+					containers++
+				}
+				handle, pod = handle || a.Handle != "", pod || a.Pod != "" || a.VM
 			}
 		}
 	}
-	if min(pods, len(s.Handles)) < manyOf {
-		return ""
+	switch {
+	case !handle && min(used, len(s.Handles)) >= manyOf:
+		return fmt.Sprintf("none of the %d allocations has a handle, and the files hold %d handles", used, len(s.Handles))
+	case !pod && containers >= manyOf:
+		return fmt.Sprintf("none of the allocations of %d containers names its pod", containers)
 	}
-	return fmt.Sprintf("none of the addresses of %d pods has a handle, and the files hold %d handles", pods, len(s.Handles))
+	return ""
 }
 
 // attributesLeftOut names a block without attributes although its allocations refer to some.

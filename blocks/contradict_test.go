@@ -27,6 +27,11 @@ func TestContradiction(t *testing.T) {
 	}{
 		"handles":                             {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(10, "alloc 10.0.0.%[1]d handle=h%[1]d"), true},
 		"affinities":                          {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a"), true},
+		"affinities of one family":            {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), true},
+		"some affinities of one family":       {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + "affinity 10.0.1.0/26 a\n" + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), false},
+		"handles of addresses without names":  {blocks.Blocks, "block 10.0.0.0/26 a\n" + lines(10, "alloc 10.0.0.%[1]d\nhandle h%[1]d"), true},
+		"names of containers' pods":           {blocks.Blocks, "block 10.0.0.0/26 a\n" + lines(10, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 63)+"%[1]d"), true},
+		"names of most containers' pods":      {blocks.Blocks, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a node=a\n" + lines(10, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 63)+"%[1]d"), false},
 		"affinities to blocks marked deleted": {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a deleted"), false},
 		"pods of nodes":                       {blocks.Pods, "node a\nnode b\nnode c\npod shop/x a\nblock 10.0.0.0/26 a\nalloc 10.0.0.1 pod=shop/x node=a\n" + twoNodes + named, true},
 		"pods of cordoned nodes":              {blocks.Pods, "node a\nnode b cordoned\nnode c cordoned\npod shop/x a\nblock 10.0.0.0/26 a\nalloc 10.0.0.1 pod=shop/x node=a\n" + twoNodes + named, false},
@@ -39,9 +44,10 @@ func TestContradiction(t *testing.T) {
 		"addresses older than a node":         {blocks.Pods, "node a age=30m\npod shop/y a age=2h\nblock 10.0.0.0/26 a age=2h\nalloc 10.0.0.5 pod=shop/x node=a handle=h\nhandle h 10.0.0.0/26=1 age=1h", false},
 		"handles of tunnels, the last ones":   {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(20, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 62)+"%02[1]d\nhandle n."+strings.Repeat("a", 62)+"%02[1]d") + lines(10, "alloc 10.0.0.4%[1]d handle=vxlan-tunnel-addr-%[1]d"), false},
 		"the last handles of containers":      {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(20, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("a", 62)+"%02[1]d\nhandle n."+strings.Repeat("a", 62)+"%02[1]d") + lines(10, "alloc 10.0.0.4%[1]d handle=n."+strings.Repeat("b", 63)+"%[1]d"), true},
+		"the first handles of containers":     {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(20, "alloc 10.0.0.%[1]d handle=n."+strings.Repeat("b", 62)+"%02[1]d\nhandle n."+strings.Repeat("b", 62)+"%02[1]d") + lines(10, "alloc 10.0.0.4%[1]d handle=n."+strings.Repeat("a", 63)+"%[1]d"), true},
 		"some handles of two of four nodes":   {blocks.Handles, lines(4, "block 10.0.%[1]d.0/26 n%[1]d\nalloc 10.0.%[1]d.1 handle=x%[1]d\nhandle x%[1]d") + lines(2, "alloc 10.0.0.1%[1]d handle=a%[1]d\nhandle a%[1]d\nalloc 10.0.3.1%[1]d handle=d%[1]d\nhandle d%[1]d") + lines(8, "alloc 10.0.1.1%[1]d handle=b%[1]d\nalloc 10.0.2.1%[1]d handle=c%[1]d"), false},
 		"leaks of the last namespace":         {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(12, "alloc 10.0.0.%[1]d pod=shop/job%[1]d node=a"), false},
-		"pods of the last two namespaces":     {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(6, "alloc 10.0.0.%[1]d pod=shop/job%[1]d node=a\nalloc 10.0.0.1%[1]d pod=web/job%[1]d node=a"), true},
+		"leaks of two deleted namespaces":     {blocks.Pods, "block 10.0.0.0/26 a\nalloc 10.0.0.40 pod=shop/a-1 node=a\n" + lines(10, "pod shop/a-%d a") + lines(6, "alloc 10.0.0.%[1]d pod=test/job%[1]d node=a\nalloc 10.0.0.1%[1]d pod=web/job%[1]d node=a"), false},
 		"labels by which a pool selects":      {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a\nnode b", true},
 		"labels of one node":                  {blocks.Nodes, "pool b 10.1.0.0/16 nodes=zone=='b'\nnode a label=zone=a\nnode b", false},
 	} {

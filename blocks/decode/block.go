@@ -38,7 +38,7 @@ const maxOrdinals = 65536
 // values that do not fit into a [blocks.Block] become gaps: an invalid CIDR, a wrong type,
 // too many ordinals.
 func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
-	var hasCIDR, cidrOK, hasAffinity, affinityOK, hasSequence bool
+	var hasCIDR, cidrOK, hasAffinity, affinityOK, hasSequence, hasFree bool
 	found := d.object(r, &b.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
 		case "sequenceNumber":
@@ -52,6 +52,7 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 			hasAffinity = true
 			b.Owner, affinityOK = d.blockOwner(r)
 		default:
+			hasFree = hasFree || string(key) == "unallocated"
 			d.blockField(r, b, key)
 		}
 	}, nil)
@@ -63,6 +64,9 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 	}
 	if d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
 		r.faultAt("spec.sequenceNumber", "is missing")
+	}
+	if d.Dump && !hasFree && slices.Contains(b.Ordinals, blocks.Free) {
+		r.faultAt("spec.unallocated", "is missing")
 	}
 	checkName(r, &b.Meta)
 	if len(r.Faults) == 0 {

@@ -189,6 +189,9 @@ func TestContradictions(t *testing.T) {
 		{"blocks without owners", "story", each("ipamblocks", "    affinity:"), []string{"ipamblocks: the files hold 0 of the 4 blocks with owners that affinities name, and not 10.64.75.128/26 of old-1" + left}},
 		{"one block without owner", "story", one("ipamblocks", "    affinity:"), nil},
 		{"a block without allocations", "story", one("ipamblocks", "    allocations:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.allocations: is missing`}},
+		{"blocks without the list of their free addresses", "story", each("ipamblocks", "    unallocated:"), []string{
+			"ipamblocks: the files hold 2 of the 4 blocks*" + left,
+			`ipamblocks.yaml: ipamblocks "10-64-75-128-26" spec.unallocated: is missing`, `ipamblocks.yaml: ipamblocks "10-64-75-192-26" spec.unallocated: is missing`}},
 		{"a block without sequence number", "story", one("ipamblocks", "    sequenceNumber:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.sequenceNumber: is missing`}},
 		{"an affinity without state", "story", one("blockaffinities", "    state:"), []string{`blockaffinities.yaml: blockaffinities "*" spec.state: is missing`}},
 		{"a KubeControllersConfiguration without controllers", "story", one("kubecontrollersconfigurations", "    controllers:"), []string{`kubecontrollersconfigurations.yaml: kubecontrollersconfigurations: object "default": spec.controllers is missing`}},
@@ -237,10 +240,14 @@ func TestContradictions(t *testing.T) {
 				}
 				return o
 			})
-		}, []string{"ipamblocks: none of the addresses of 144 pods has a handle, and the files hold 144 handles"}},
+		}, []string{"ipamblocks: none of the 144 allocations has a handle, and the files hold 144 handles"}},
 		{"every other handle", "story", func(_ *testing.T, d dump) { d.only("ipamhandles", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"ipamhandles: the files hold 72 of the 144 handles that blocks name, and not *" + left}},
-		{"the first handles", "story", take("ipamhandles", 130), []string{"ipamhandles: the list ends too early: the files hold 130 of the 144 handles that blocks name, and not *" + left}},
+		{"the first handles", "story", take("ipamhandles", 130), []string{"ipamhandles: the beginning or end of the list is missing: the files hold 130 of the 144 handles that blocks name, and not *" + left}},
 		{"the first pods, before the last ones of one namespace, which may be leaks", "story", take("pods", 80), nil},
+		{"the last handles", "story", func(_ *testing.T, d dump) { d.only("ipamhandles", func(i int, _ object) bool { return i > 12 }) }, []string{"ipamhandles: the beginning or end of the list is missing: the files hold 131 of the 144 handles that blocks name, and not *" + left}},
+		{"IPv4 affinities", "dual-stack", func(_ *testing.T, d dump) {
+			d.only("blockaffinities", func(_ int, o object) bool { return !strings.Contains(strings.Join(o.lines, ""), "    cidr: fd00:") })
+		}, []string{"blockaffinities: the files hold 0 of the 3 affinities of nodes to their IPv6 blocks, and not that of dual-1 to fd00:*" + left}},
 		{"every other pod", "healthy", func(_ *testing.T, d dump) { d.only("pods", func(i int, _ object) bool { return i%2 == 0 }) }, []string{"pods: *" + left}},
 		{"pods without those of kube-system", "healthy", func(_ *testing.T, d dump) {
 			system := func(o object) bool {

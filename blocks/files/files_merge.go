@@ -278,6 +278,8 @@ func (f *fileReader) once(objects *decode.Objects) {
 		f.warn("left out %s %s, which no cluster returned: manifests have no UID", objects.Kind.Resource, strings.Join(manifests, ", "))
 	}
 	switch n := len(twice); {
+	case n > 0 && objects.Kind.OfCalico() && !objects.Kind.Record: // a setting is hardly ever created again
+		objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf("%q is in the files twice, with different UIDs: the files are of two clusters or of two times", twice[0])})
 	case n == 1:
 		f.warn("%s %q is in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
 	case n > 1:

@@ -398,6 +398,21 @@ func TestTwoClusters(t *testing.T) {
 	}
 }
 
+// TestSettingsTwice: a setting that is in the files twice, with different UIDs, may be of another
+// cluster, so neither counts. Two versions of one setting are of one cluster.
+func TestSettingsTwice(t *testing.T) {
+	config := func(uid, version string) string {
+		return fmt.Sprintf("apiVersion: crd.projectcalico.org/v1\nkind: IPAMConfig\nmetadata: {name: default, uid: %s, resourceVersion: %q}\nspec: {strictAffinity: true, autoAllocateBlocks: true}\n", uid, version)
+	}
+	for uid, want := range map[string]bool{"a": false, "b": true} {
+		s, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + config("a", "7"), "b.yaml": config(uid, "9")}))
+		gap, missing := s.Missing(blocks.IPAMConfigs)
+		if missing != want || want && !strings.HasSuffix(gap.Reason, `"default" is in the files twice, with different UIDs: the files are of two clusters or of two times`) {
+			t.Errorf("UID %s: %v %v", uid, missing, gap)
+		}
+	}
+}
+
 // An empty List, as kubectl prints it, is not an error if there are other objects.
 func TestEmptyLists(t *testing.T) {
 	want, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML}))
