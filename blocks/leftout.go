@@ -7,16 +7,20 @@ import (
 
 // PodsLeftOut names a namespace without pods in the files although blocks name pods of it. If the
 // files hold DaemonSets' pods of other nodes, it also names such a node. It also notices that the
-// addresses of most pods were replaced.
+// addresses of most pods were replaced or left out.
 func PodsLeftOut(s *Snapshot) string {
 	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
 	_, some := NamespaceLeftOut(s)
+	var addresses references // of Ready pods
 	for i := range s.Nodes {
 		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
 	}
 	for _, w := range s.Workloads {
 		if w.Node != "" && w.Phase == "" && w.Extras().Partial == "" {
 			return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", w.FullName())
+		}
+		if w.Ready && !w.HostNetwork {
+			addresses.add(len(w.StatusIPs)+len(w.AnnotationIPs) > 0, "")
 		}
 		inNamespace[w.Namespace], onNode[w.Node] = true, true
 		daemons = daemons || w.OfDaemonSet()
@@ -40,6 +44,9 @@ func PodsLeftOut(s *Snapshot) string {
 	}
 	if len(masked) > len(s.Workloads)/2 {
 		return "status.podIPs of most pods are no addresses, and kubelets write nothing else: they were replaced (as by must-gather-clean)"
+	}
+	if addresses.missing >= manyOf && addresses.missing > addresses.found {
+		return fmt.Sprintf("%d of %d Ready pods have no address, and kubelets report one before: the addresses were left out", addresses.missing, addresses.found+addresses.missing)
 	}
 	return ""
 }

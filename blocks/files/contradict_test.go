@@ -198,6 +198,11 @@ func TestContradictions(t *testing.T) {
 		{"pods without node", "dual-stack", one("pods", "    nodeName:"), []string{`pods.yaml: pods "*" spec.nodeName: is missing`}},
 		{"pods without phase", "dual-stack", one("pods", "    phase:"), []string{"pods: pod * has no status.phase, which the API server always sets"}},
 		{"pods whose addresses were replaced", "story", masked(0), []string{"pods: status.podIPs of most pods are no addresses, and kubelets write nothing else: they were replaced (as by must-gather-clean)"}},
+		{"pods without addresses", "story", func(_ *testing.T, d dump) {
+			for _, member := range []string{"    annotations:", "    podIP:", "    podIPs:"} {
+				d.each("pods", func(o object) object { return o.without(member) })
+			}
+		}, []string{"pods: 144 of 144 Ready pods have no address, and kubelets report one before: the addresses were left out"}},
 		{"some pods whose addresses were replaced", "story", masked(10), nil},
 		{"a pool without the size of its blocks", "dual-stack", each("ippools", "    blockSize:"), []string{"ippools: pool * has no blockSize, and none of its blocks has the default, /*"}},
 		{"pools without size, which is the default", "story", each("ippools", "    blockSize:"), nil},
