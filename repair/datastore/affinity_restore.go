@@ -157,10 +157,14 @@ func anothers(b *object, c claim) error {
 // takeBack deletes an affinity that this step created, unless its host has written it since. It
 // returns why.
 func (w *Writer) takeBack(ctx context.Context, why error, a *object) error {
-	if _, err := w.markAndRemove(ctx, newEdit(a)); err != nil && !isChanged(err) {
+	switch marked, err := w.markAndRemove(ctx, newEdit(a)); {
+	case err == nil, isChanged(err):
+		return why
+	case marked:
+		return leftBehind(blocks.Affinities, a.name(), leftMarked, errors.Join(why, err))
+	default:
 		return leftPending(a, errors.Join(why, err))
 	}
-	return why
 }
 
 // restoreIfClaimed recreates a deleted affinity if the block's owner is its host, and

@@ -118,8 +118,8 @@ func (r *releasing) release(ctx context.Context, _ *object) error {
 			return r.keep(ctx, err)
 		}
 	}
-	if _, err := r.markAndRemove(ctx, newEdit(r.block)); err != nil {
-		return r.notDeleted(ctx, err)
+	if marked, err := r.markAndRemove(ctx, newEdit(r.block)); err != nil {
+		return r.notDeleted(ctx, marked, err)
 	}
 	return r.deleted(ctx)
 }
@@ -197,32 +197,40 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 	return r.deleteAffinity(ctx, a, r.claim)
 }
 
-// notDeleted handles a block that could not be deleted. It reverts the step's writes if
-// possible and returns an error that describes the result.
-func (r *releasing) notDeleted(ctx context.Context, failed error) error {
+// notDeleted handles a block that could not be deleted, or disowned. marked is true if the step has
+// marked it. notDeleted reverts the step's writes if possible and returns an error that describes
+// the result.
+func (r *releasing) notDeleted(ctx context.Context, marked bool, failed error) error {
 	now, err := r.get(ctx, blocks.Blocks, r.block.name())
-	if err != nil {
-		return notPutBack(r.affinity, failed, err)
-	}
-	if now == nil {
+	switch {
+	case err != nil && marked:
+		return r.leftMarked(errors.Join(failed, err))
+	case err != nil:
+		return inBetween(r.affinity, errors.Join(failed, err))
+	case now == nil:
 		return r.deleted(ctx) // by another client, or by a request whose answer was lost
 	}
-	marked, err := now.marked()
+	marked, err = now.marked()
 	switch c, bad := claimOf(now); {
 	case err != nil || bad != nil:
 		return inBetween(r.affinity, errors.Join(failed, err, bad))
 	case c != r.claim:
 		return r.deleted(ctx) // it has another owner now, and the affinity is stale
 	case marked:
-		left := leftBehind(blocks.Blocks, now.name(), leftMarked, failed)
-		if r.affinity != nil {
-			left = fmt.Errorf("%w; and %w", left, inBetween(r.affinity, nil))
-		}
-		return left
+		return r.leftMarked(failed)
 	case errors.Is(failed, errUnknown):
 		return inBetween(r.affinity, failed) // the mark may still be written
 	}
 	return r.keep(ctx, failed)
+}
+
+// leftMarked returns the error of a block that is left marked deleted.
+func (r *releasing) leftMarked(err error) error {
+	left := leftBehind(blocks.Blocks, r.block.name(), leftMarked, err)
+	if r.affinity != nil {
+		left = fmt.Errorf("%w; and %w", left, inBetween(r.affinity, nil))
+	}
+	return left
 }
 
 // keep restores the affinity's state, because the host still owns the block.

@@ -29,7 +29,7 @@ func (w *Writer) DisownBlock(ctx context.Context, block repair.ObjectRef, affini
 			return err
 		}
 		if _, err := w.patch(ctx, b, e); err != nil {
-			return r.notDeleted(ctx, err)
+			return r.notDeleted(ctx, false, err)
 		}
 		return r.finished(ctx)
 	})

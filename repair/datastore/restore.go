@@ -1,6 +1,7 @@
 package datastore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -103,16 +104,15 @@ func (w *Writer) recordInClaimed(ctx context.Context, doing string, ordinal int,
 			return err
 		}
 		b, _, err := w.blockOf(ctx, c)
-		if err == nil && b != nil && slices.Contains(refersTo(b, a.Handle), ordinal) {
+		switch {
+		case err != nil:
+			return unknown{fmt.Errorf("%s was claimed, and it is not known whether it records the address: %w", describe(blocks.Blocks, blocks.BlockName(c.cidr)), err)}
+		case b == nil:
+			return changedf("%s was claimed and then deleted", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
+		case slices.Contains(refersTo(b, a.Handle), ordinal):
 			return nil
 		}
-		if err == nil && b == nil {
-			return changedf("%s was claimed and then deleted", describe(blocks.Blocks, blocks.BlockName(c.cidr)))
-		}
-		var e *edit
-		if err == nil {
-			e, err = recording(b, nil, ordinal, attributes)
-		}
+		e, err := recording(b, nil, ordinal, attributes)
 		if err == nil {
 			err = w.recordIP(ctx, b, e, a.Handle, a)
 		}
@@ -161,18 +161,21 @@ func (w *Writer) claimWith(ctx context.Context, c claim, had *object, ordinal in
 		return err // so the counts may be right
 	}
 	b, _, unread := w.blockOf(ctx, c)
+	var low error
 	for _, id := range raised {
-		low := unread
-		if low == nil && (b == nil || countIn(b, id) == 0) {
+		switch {
+		case unread != nil:
+			low = errors.Join(low, leftBehind(blocks.Handles, w.handleName(id), "may count one address too many in "+c.cidr.String(), unread))
+		case b == nil || countIn(b, id) == 0:
 			for range counts[id] {
 				low = errors.Join(low, w.lowerHandle(ctx, id, c.cidr.String()))
 			}
 		}
-		if low != nil {
-			err = errors.Join(err, leftBehind(blocks.Handles, w.handleName(id), "may count one address too many in "+c.cidr.String(), low))
-		}
 	}
-	return err
+	if err != nil && low != nil {
+		return errors.Join(detached(err), low)
+	}
+	return cmp.Or(err, low)
 }
 
 // recordNew allocates an ordinal of a block that is about to be created. See recording.

@@ -40,7 +40,7 @@ func (w *Writer) ReleaseWhereabouts(ctx context.Context, pool repair.ObjectRef, 
 		case isLeft(err):
 			return err
 		}
-		return leftBehind(blocks.WhereaboutsReservations, reservation.Name, "is left, and no pool records its address", err)
+		return leftBehind(blocks.WhereaboutsReservations, reservation.Name, leftUnrecorded, err)
 	})
 }
 
@@ -48,6 +48,9 @@ func (w *Writer) ReleaseWhereabouts(ctx context.Context, pool repair.ObjectRef, 
 func (w *Writer) DeleteWhereaboutsReservation(ctx context.Context, reservation repair.ObjectRef, pools []repair.SecondaryAddress) error {
 	return w.step(ctx, "deleting", reservation, nothing, func(ctx context.Context, r *object) error { return w.deleteReservation(ctx, r, pools) })
 }
+
+// leftUnrecorded describes a reservation that keeps its address although no pool records it.
+const leftUnrecorded = "is left, and no pool records its address"
 
 func nothing(context.Context, *object) error { return nil }
 
@@ -128,7 +131,7 @@ func (w *Writer) reserveClaimed(ctx context.Context, tree map[string]any, pools 
 		case isChanged(err): // another client wrote it and keeps it
 			return false, nil
 		case err != nil:
-			return left("is left, and no pool records its address", err)
+			return left(leftUnrecorded, err)
 		}
 	}
 }
@@ -224,33 +227,38 @@ func (w *Writer) RecordWhereabouts(ctx context.Context, pool *repair.ObjectRef, 
 		}
 		return freeAt(o, offset)
 	}, func(ctx context.Context, o *object) error {
+		var made *object
 		if reservation != nil {
-			if err := w.reserveAgain(ctx, reservation); err != nil || o == nil {
+			var err error
+			if made, err = w.reserveAgain(ctx, reservation); err != nil || o == nil {
 				return err
 			}
 		}
-		return w.setEntry(ctx, o, offset, entry)
+		err := w.setEntry(ctx, o, offset, entry)
+		if err != nil && made != nil {
+			return leftBehind(blocks.WhereaboutsReservations, made.name(), leftUnrecorded, err)
+		}
+		return err
 	})
 }
 
-// reserveAgain recreates a reservation as it was stored. An existing one must be for the
-// same pod.
-func (w *Writer) reserveAgain(ctx context.Context, stored json.RawMessage) error {
+// reserveAgain recreates a reservation as it was stored, and returns it. An existing one must be for
+// the same pod; then reserveAgain returns nil.
+func (w *Writer) reserveAgain(ctx context.Context, stored json.RawMessage) (made *object, err error) {
 	was, tree, err := w.asStored(blocks.WhereaboutsReservations, stored)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now, err := w.get(ctx, blocks.WhereaboutsReservations, was.name())
 	switch {
 	case err != nil:
-		return err
+		return nil, err
 	case now == nil:
-		_, err = w.create(ctx, blocks.WhereaboutsReservations, tree)
-		return err
+		return w.create(ctx, blocks.WhereaboutsReservations, tree)
 	case now.text("spec", "podref") != was.text("spec", "podref"):
-		return changedf("%s belongs to pod %s", now, now.text("spec", "podref"))
+		return nil, changedf("%s belongs to pod %s", now, now.text("spec", "podref"))
 	}
-	return nil
+	return nil, nil
 }
 
 func (w *Writer) setEntry(ctx context.Context, pool *object, offset uint64, entry any) error {

@@ -13,12 +13,18 @@ import (
 // errUnknown means that a write may have been carried out, or may still be.
 var errUnknown = errors.New("it is not known whether it was written")
 
+// unknown is an [errUnknown] with a text of its own.
+type unknown struct{ error }
+
+// Is implements the interface of [errors.Is].
+func (unknown) Is(target error) bool { return target == errUnknown }
+
 // leftBehind returns an error that describes an object which a step leaves behind. If the
 // last write may not have been carried out, the error only says that this is possible,
 // and the next read decides.
 func leftBehind(r blocks.Resource, name, state string, err error) error {
 	if errors.Is(err, errUnknown) {
-		return fmt.Errorf("it is possible that %s %s: %w", describe(r, name), state, detached(err))
+		return unknown{fmt.Errorf("it is possible that %s %s: %w", describe(r, name), state, detached(err))}
 	}
 	return &repair.LeftBehindError{Resource: r, Name: name, State: state, Err: err}
 }
@@ -245,7 +251,7 @@ func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
 		now, err := w.get(ctx, o.resource, o.name())
 		switch {
 		case err != nil:
-			return fmt.Errorf("%s was deleted, and it is not known whether it still exists: %w", o, err)
+			return unknown{fmt.Errorf("%s was deleted, and it is not known whether it still exists: %w", o, err)}
 		case now == nil, now.uid() != o.uid():
 			return nil
 		}

@@ -189,9 +189,10 @@ func changedf(format string, args ...any) error {
 
 func isChanged(err error) bool { return errors.Is(err, repair.ErrChanged) }
 
+// isLeft reports whether an error describes an object that a step leaves behind, or may leave.
 func isLeft(err error) bool {
 	var left *repair.LeftBehindError
-	return errors.As(err, &left)
+	return errors.As(err, &left) || errors.As(err, new(unknown))
 }
 
 type stepsKey struct{}
