@@ -212,6 +212,11 @@ var calls = map[string]func(s *small, k *datastore.Writer) error{
 	"ReleaseIPs of a block that belongs to no one": func(s *small, k *datastore.Writer) error {
 		return releaseOne(k, s.t.Context(), s.blockRef(nobodys), 1, "gone-too", 1)
 	},
+	"ReleaseIPs of a block that was written since": func(s *small, k *datastore.Writer) error {
+		ref := s.blockRef(inUse)
+		s.edit(s.path(blocks.Blocks, ref.Name), func(o map[string]any) { writtenByOther(o) })
+		return releaseOne(k, s.t.Context(), ref, leaked, "gone", leaked)
+	},
 	"ReleaseIPs of two addresses": func(s *small, k *datastore.Writer) error {
 		return errors.Join(k.ReleaseIPs(s.t.Context(), s.blockRef(inUse), []repair.ReleaseOptions{
 			{Step: "1", Ordinal: 1, Handle: "a", Sequence: 1}, {Step: "2", Ordinal: leaked, Handle: "gone", Sequence: leaked},
@@ -746,6 +751,74 @@ func TestObjectAtHandForbids(t *testing.T) {
 			s.create(blocks.Handles, "other", map[string]any{})
 			return k.RecreateHandle(s.t.Context(), stored)
 		}},
+		"a block that is marked deleted": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), s.mark)
+		}, calls["ReleaseIPs"]},
+		"a block with a mark that is no boolean": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["deleted"] = "perhaps" })
+		}, calls["ReleaseIPs"]},
+		"an ordinal beyond the block": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return releaseOne(k, s.t.Context(), s.blockRef(inUse), 64, "gone", leaked)
+		}},
+		"an ordinal that is free": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return releaseOne(k, s.t.Context(), s.blockRef(inUse), 0, "", 0)
+		}},
+		"an allocation without attributes": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["allocations"].([]any)[leaked] = 2 })
+		}, calls["ReleaseIPs"]},
+		"an address with a sequence number that is no number": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["sequenceNumberForAllocation"] = map[string]any{"3": "x"} })
+		}, func(s *small, k *datastore.Writer) error {
+			return releaseOne(k, s.t.Context(), s.blockRef(inUse), leaked, "gone", 0)
+		}},
+		"an address that is also free": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["unallocated"] = []any{0, leaked} })
+		}, calls["ReleaseIPs"]},
+		"another address without attributes": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["allocations"].([]any)[1] = 2 })
+		}, calls["ReleaseIPs"]},
+		"a state that affinities do not have": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return k.PutAffinityState(s.t.Context(), s.affinityRef("n2", contested), "lost")
+		}},
+		"a block that no one owns": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return k.DisownBlock(s.t.Context(), s.blockRef(nobodys), nil)
+		}},
+		"an empty block": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			a := s.affinityRef("n1", empty)
+			return k.DisownBlock(s.t.Context(), s.blockRef(empty), &a)
+		}},
+		"a marked block": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(orphaned)), s.mark)
+		}, calls["DisownBlock"]},
+		"an object that is not marked": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return k.FinishDelete(s.t.Context(), s.blockRef(empty))
+		}},
+		"an object with a mark that is no boolean": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(marked)), func(o map[string]any) { spec(o)["deleted"] = "perhaps" })
+		}, calls["FinishDelete"]},
+		"an object of a kind that is never marked": {func(s *small) {
+			s.edit(s.path(blocks.IPAMConfigs, "default"), s.mark)
+		}, func(s *small, k *datastore.Writer) error {
+			return k.FinishDelete(s.t.Context(), s.ref(blocks.IPAMConfigs, "default"))
+		}},
+		"a handle that would count too many": {func(s *small) {
+			delete(s.objects, s.path(blocks.Handles, "gone"))
+			s.handle("other", contested, 1)
+		}, func(s *small, k *datastore.Writer) error {
+			return k.CreateHandle(s.t.Context(), "gone", []blocks.HandleCount{{CIDR: inUse, Count: 2}})
+		}},
+		"an ordinal beyond the block, to record": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return k.RecordIP(s.t.Context(), s.blockRef(inUse), 64, recordation(netip.Prefix{}, ""))
+		}},
+		"an ordinal that is allocated": {func(*small) {}, func(s *small, k *datastore.Writer) error {
+			return k.RecordIP(s.t.Context(), s.blockRef(inUse), 1, recordation(netip.Prefix{}, ""))
+		}},
+		"a kept block with a strange owner": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(inUse)), func(o map[string]any) { spec(o)["affinity"] = 7 })
+		}, calls["ReleaseBlock of a node that keeps another"]},
+		"a block whose allocations are not a list": {func(s *small) {
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(empty)), func(o map[string]any) { spec(o)["allocations"] = map[string]any{} })
+		}, calls["ReleaseBlock"]},
 		"a reservation of that name": {func(s *small) {
 			s.create(blocks.Reservations, "calico-audit-"+blocks.BlockName(noBlock), map[string]any{"reservedCIDRs": []any{noBlock.String()}})
 		}, calls["Reserve"]},
@@ -753,6 +826,9 @@ func TestObjectAtHandForbids(t *testing.T) {
 		s := newSmall(t, testcluster.CRDv1)
 		c.now(s)
 		before := len(s.objects)
+		if c.call == nil {
+			t.Fatalf("%s: no call", name)
+		}
 		if err := c.call(s, s.writer(s.group)); err == nil || len(s.writes) > 0 || len(s.objects) != before {
 			t.Errorf("%s: got %v, wrote %v", name, err, s.writes)
 		}

@@ -93,16 +93,15 @@ func (e *edit) at(path []any) (any, bool) {
 	for _, p := range path {
 		switch at := v.(type) {
 		case map[string]any:
-			key, ok := p.(string)
+			key, _ := p.(string)
+			next, ok := at[key]
 			if !ok {
 				return nil, false
 			}
-			if v, ok = at[key]; !ok {
-				return nil, false
-			}
+			v = next
 		case []any:
 			i, ok := p.(int)
-			if !ok || i < 0 || i >= len(at) {
+			if !ok || i >= len(at) {
 				return nil, false
 			}
 			v = at[i]

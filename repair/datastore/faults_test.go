@@ -47,6 +47,12 @@ var faults = []struct {
 		}
 		return nil, errDead
 	}},
+	{"lost, and all writes after it", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
+		if n < at || n > at && r.Method == http.MethodGet {
+			return nil, nil
+		}
+		return nil, errDead
+	}},
 	{"carried out, and its answer and all requests after it are lost", func(s *small, at, n int, r *http.Request) (*http.Response, error) {
 		if n < at {
 			return nil, nil

@@ -42,7 +42,7 @@ func TestRequests(t *testing.T) {
 	}
 	want, err := os.ReadFile(file)
 	must(t, err)
-	if d := cmp.Diff(string(want), got.String()); d != "" {
+	if d := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); d != "" {
 		t.Errorf("-want +got; if this is meant, run the test with -update:\n%s", d)
 	}
 }

@@ -57,6 +57,60 @@ func TestStateBackAfterAnotherWrite(t *testing.T) {
 	}
 }
 
+// TestReleasedByAnotherMeanwhile: if another client uses and then releases the block while a release
+// gives its affinity the state back, no affinity is left, and the step is done.
+func TestReleasedByAnotherMeanwhile(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	block := s.path(blocks.Blocks, blocks.BlockName(empty))
+	s.before = func(n int, _ string) {
+		switch n {
+		case 2: // the mark of the block
+			s.edit(block, func(o map[string]any) { writtenByOther(o) })
+		case 3: // the state of the affinity
+			delete(s.objects, block)
+		}
+	}
+	must(t, calls["ReleaseBlock"](s, s.writer(s.group)))
+	if a := s.get(s.path(blocks.Affinities, blocks.AffinityName("n1", empty))); a != nil {
+		t.Errorf("the affinity is %v", a)
+	}
+}
+
+// TestUnreadableBlockIsInBetween: if the block cannot be understood after a write of it failed, its
+// affinity is left and named.
+func TestUnreadableBlockIsInBetween(t *testing.T) {
+	for field, value := range map[string]any{"affinity": 7, "deleted": "perhaps"} {
+		s := newSmall(t, testcluster.CRDv1)
+		s.before = func(n int, path string) {
+			if n == 2 {
+				s.edit(path, func(o map[string]any) { o["spec"].(map[string]any)[field] = value })
+			}
+		}
+		var left *repair.LeftBehindError
+		if err := calls["ReleaseBlock"](s, s.writer(s.group)); !errors.As(err, &left) || left.Name != blocks.AffinityName("n1", empty) {
+			t.Errorf("%s: got %v", field, err)
+		}
+		if a := s.get(s.path(blocks.Affinities, blocks.AffinityName("n1", empty))); a["spec"].(map[string]any)["state"] != "pendingDeletion" {
+			t.Errorf("%s: the affinity is %v", field, a)
+		}
+	}
+}
+
+// TestUncountableHandleIsLeft: a handle whose count is not a number is not written, and named after
+// its address is released.
+func TestUncountableHandleIsLeft(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	s.setCounts("gone", map[string]any{inUse.String(): "x"})
+	was := s.objects[s.path(blocks.Handles, "gone")]
+	var left *repair.LeftBehindError
+	if err := calls["ReleaseIPs"](s, s.writer(s.group)); !errors.As(err, &left) || left.Name != "gone" || !strings.Contains(err.Error(), "it counts x in 10.64.0.0/26") {
+		t.Errorf("got %v", err)
+	}
+	if now := s.objects[s.path(blocks.Handles, "gone")]; string(now) != string(was) {
+		t.Errorf("the handle is %s", now)
+	}
+}
+
 // TestClaimedSizes: a block is claimed only for a node, and only up to 4096 addresses.
 func TestClaimedSizes(t *testing.T) {
 	for _, c := range []struct {
