@@ -40,6 +40,11 @@ func TestWhereaboutsPools(t *testing.T) {
 	} else if got := all[blocks.WhereaboutsPool](s)[0].Allocations; len(got) != 1 || got[0].Addr != addr("fd00::1:0:0") {
 		t.Errorf("allocations %v", got)
 	}
+	if s := decodeOne(t, whereaboutsPools, `{"metadata":{"name":"p"},"spec":{"range":"10.9.0.0/24","allocations":{"3":"x","4":{"podref":"a/b"}}}}`); s.Len() != 1 {
+		t.Error("a pool with an allocation that is not an object is lost")
+	} else if got := all[blocks.WhereaboutsPool](s)[0].Allocations; len(got) != 1 || got[0].Addr != addr("10.9.0.4") || oneGap(t, s).Field == "" {
+		t.Errorf("allocations %v, gaps %v", got, s.Gaps)
+	}
 }
 
 func TestWhereaboutsNames(t *testing.T) {

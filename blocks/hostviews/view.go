@@ -179,7 +179,7 @@ func (g *viewReader) agentView(source, node string, text []byte, authenticated b
 	d := &viewDraft{viewReader: g}
 	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, authenticated
 	d.decode(d.reader(text))
-	if d.refused == "" && d.view.Node != node {
+	if d.view.Node != node {
 		d.view.Doubt = fmt.Sprintf("the agent reports node %q, but its pod is on %q, so the view proves nothing", decode.Clip(d.view.Node), node)
 	}
 	d.view.Node = node

@@ -242,6 +242,48 @@ func TestTogetherFinish(t *testing.T) {
 	}
 }
 
+// TestTogetherResumed: a resumed run frees together the addresses that the earlier run did not start,
+// and each of those that it ended on its own.
+func TestTogetherResumed(t *testing.T) {
+	f, p := leavers(t, 6)
+	f.now = f.now.Add(time.Hour)
+	j := planJournal(t, p)
+	for i, o := range []repair.Outcome{{Step: p.Steps[0], Status: repair.Done}, {Step: p.Steps[1], Status: repair.Skipped, Code: repair.SkipChanged}} {
+		if err := j.Start(o.Step.ID); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			if err := j.Record(sent(o.Step.ID, "10-0-0-0-26")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := j.End(o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := journal.Read(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := journal.Resume(j.Path(), p.CreatedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	f.journal = again
+	r, err := Run(t.Context(), p, f, f, again, Options{Sleep: f.waits, Resume: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), slices.Repeat([]string{"done"}, 6)...)
+	if diff := cmp.Diff([]int{1, 1, 4}, f.calls); diff != "" {
+		t.Errorf("addresses at once (-want +got):\n%s", diff)
+	}
+}
+
 // TestTogetherSlowly: writing many objects may take longer than the limit for one. Their outcomes
 // are read all the same, and leftovers are waited for once, not for each step.
 func TestTogetherSlowly(t *testing.T) {

@@ -780,6 +780,12 @@ func TestObjectAtHandForbids(t *testing.T) {
 		"a state that affinities do not have": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.PutAffinityState(s.t.Context(), s.affinityRef("n2", contested), "lost")
 		}},
+		"an affinity that is marked deleted": {func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n2", contested)), s.mark)
+		}, calls["PutAffinityState"]},
+		"an affinity to no CIDR": {func(s *small) {
+			s.edit(s.path(blocks.Affinities, blocks.AffinityName("n2", contested)), func(o map[string]any) { spec(o)["cidr"] = "x" })
+		}, calls["PutAffinityState"]},
 		"a block that no one owns": {func(*small) {}, func(s *small, k *datastore.Writer) error {
 			return k.DisownBlock(s.t.Context(), s.blockRef(nobodys), nil)
 		}},

@@ -11,6 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/repair"
+	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
 // TestStateBackAfterAnotherWrite: if a release fails because its block is in use again, the
@@ -92,6 +93,43 @@ func TestUnreadableBlockIsInBetween(t *testing.T) {
 		}
 		if a := s.get(s.path(blocks.Affinities, blocks.AffinityName("n1", empty))); a["spec"].(map[string]any)["state"] != "pendingDeletion" {
 			t.Errorf("%s: the affinity is %v", field, a)
+		}
+	}
+}
+
+// TestMarkedBlockNeedsNoAffinity: if the host has claimed the block again meanwhile but the block is
+// marked deleted, the affinity stays deleted and the step is done.
+func TestMarkedBlockNeedsNoAffinity(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	s.before = func(n int, _ string) {
+		if n == 3 { // the deletion
+			s.block(noBlock, "host:n3", nil)
+			s.edit(s.path(blocks.Blocks, blocks.BlockName(noBlock)), s.mark)
+		}
+	}
+	must(t, calls["DeleteAffinity"](s, s.writer(s.group)))
+	if len(s.writes) != 3 || s.get(s.path(blocks.Affinities, blocks.AffinityName("n3", noBlock))) != nil {
+		t.Errorf("it wrote %v", s.writes)
+	}
+}
+
+// TestNothingToWrite: a step that changes nothing writes nothing.
+func TestNothingToWrite(t *testing.T) {
+	for name, call := range map[string]func(s *small, k *datastore.Writer) error{
+		"the counts": func(s *small, k *datastore.Writer) error {
+			return k.SetHandleCounts(t.Context(), s.ref(blocks.Handles, "a"), []blocks.HandleCount{{CIDR: inUse, Count: 3}})
+		},
+		"the state": func(s *small, k *datastore.Writer) error {
+			return k.PutAffinityState(t.Context(), s.affinityRef("n1", inUse), blocks.Confirmed)
+		},
+		"strict affinity": func(s *small, k *datastore.Writer) error {
+			ref := s.ref(blocks.IPAMConfigs, "default")
+			return k.SetStrictAffinity(t.Context(), &ref, false)
+		},
+	} {
+		s := newSmall(t, testcluster.CRDv1)
+		if err := call(s, s.writer(s.group)); err != nil || len(s.writes) > 0 {
+			t.Errorf("%s: got %v, wrote %v", name, err, s.writes)
 		}
 	}
 }
