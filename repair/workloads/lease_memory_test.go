@@ -1,6 +1,7 @@
 package workloads_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -118,8 +120,22 @@ func TestLeaseIsTaken(t *testing.T) {
 		"not renewed":        {func(s *leaseServer) { s.ownedBy("dead", &second) }, "", true},
 		"without a duration": {func(s *leaseServer) { s.ownedBy("dead", nil) }, "", true},
 		"taken at that moment": {func(s *leaseServer) {
-			s.refuse = once(http.MethodPost, 409, func() { s.store(&coordinationv1.Lease{}) })
+			s.refuse = once(http.MethodPost, 0, func() { s.store(&coordinationv1.Lease{}) })
 		}, "", false},
+		"given up, and taken at that moment": {func(s *leaseServer) {
+			s.ownedBy("", &second)
+			s.refuse = once(http.MethodPut, 0, func() { s.store(s.lease) })
+		}, "", false},
+		"renewed at the last moment": {func(s *leaseServer) {
+			s.ownedBy("alive", &second)
+			began := time.Now()
+			s.refuse = func(method string) int {
+				if method == http.MethodGet && time.Since(began) > time.Second {
+					s.store(s.lease)
+				}
+				return 0
+			}
+		}, repair.ErrOtherRun.Error(), true},
 		"renewed": {func(s *leaseServer) {
 			s.ownedBy("alive", &second)
 			reads := 0
@@ -133,8 +149,7 @@ func TestLeaseIsTaken(t *testing.T) {
 		"it may not be read":    {func(s *leaseServer) { s.refuse = once(http.MethodGet, 403, nil) }, "reading the Lease", false},
 		"it may not be written": {func(s *leaseServer) { s.refuse = once(http.MethodPost, 403, nil) }, "taking the Lease", false},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		test := func(t *testing.T) {
 			s := &leaseServer{}
 			c.before(s)
 			said, began := "", time.Now()
@@ -145,7 +160,7 @@ func TestLeaseIsTaken(t *testing.T) {
 			if (said != "") != c.waits {
 				t.Errorf("it says %q", said)
 			}
-			if name == "not renewed" && time.Since(began) < time.Second {
+			if name == "not renewed" && time.Since(began) <= time.Second {
 				t.Errorf("it is taken after %s", time.Since(began))
 			}
 			if err != nil {
@@ -160,8 +175,69 @@ func TestLeaseIsTaken(t *testing.T) {
 			if left := s.stored(); left.Name != "" {
 				t.Errorf("it is left: %+v", left)
 			}
-		})
+		}
+		t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 	}
+}
+
+// TestLeaseIsNotAwaited: an interrupted run stops waiting for another run's Lease.
+func TestLeaseIsNotAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, second := &leaseServer{}, int32(1)
+		s.ownedBy("alive", &second)
+		ctx, cancel := context.WithCancel(t.Context())
+		if _, err := s.client(t).AcquireLease(ctx, func(string) { cancel() }); err != context.Canceled {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestLeaseIsChecked: a Lease that was renewed lately needs no request. An older one is renewed first.
+// Once another run has it, it is lost for good, and so is the context of a request.
+func TestLeaseIsChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, requests := &leaseServer{}, 0
+		h, err := s.client(t).AcquireLease(t.Context(), func(string) {})
+		must(t, err)
+		code := 0
+		s.refuse = func(method string) int {
+			requests++
+			return map[bool]int{true: code}[method == http.MethodPut]
+		}
+		check := func(want error, asks bool) {
+			t.Helper()
+			synctest.Wait()
+			before := requests
+			err := h.Check(t.Context())
+			if (err == nil) != (want == nil) || want != nil && !errors.Is(err, want) && !errors.Is(want, errors.ErrUnsupported) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+			if unknown := err != nil && strings.Contains(err.Error(), "is not known"); unknown != (want == errors.ErrUnsupported) {
+				t.Errorf("got %v", err)
+			}
+			if asks != (requests > before) {
+				t.Errorf("it sent %d requests", requests-before)
+			}
+		}
+		check(nil, false)
+		time.Sleep(time.Minute) // it is renewed meanwhile
+		check(nil, false)
+		time.Sleep(time.Millisecond)
+		code = http.StatusInternalServerError
+		time.Sleep(1100 * time.Millisecond)
+		check(nil, false)
+		time.Sleep(2 * time.Second)
+		check(errors.ErrUnsupported, true)
+		code = 0
+		check(nil, true)
+		check(nil, false)
+		s.ownedBy("another", nil)
+		time.Sleep(2 * time.Second)
+		check(repair.ErrOtherRun, false)
+		s.lease = nil
+		check(repair.ErrOtherRun, false)
+		h.Release()
+	})
 }
 
 // once calls do and then refuses the request, for the first request of a method.
