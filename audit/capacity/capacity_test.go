@@ -117,6 +117,22 @@ func TestHeadroomOfNodes(t *testing.T) {
 	}
 }
 
+// TestSmallestBlocks: blocks of one address are proposed, too.
+func TestSmallestBlocks(t *testing.T) {
+	st := parse(t, "pool pods 10.0.0.0/30 size=30\nnode n1\n"+owned("10.0.0.0/30", "n1", 1))
+	for nodes, want := range map[int]string{1: "31", 3: "32"} {
+		got := ""
+		for _, c := range ask(t, st, capacity.Scenario{AddNodes: nodes}).Outcome.Changes {
+			if c.Kind == "block-size" && got == "" {
+				_, got, _ = strings.Cut(c.Title, "blocks of /")
+			}
+		}
+		if !strings.HasPrefix(got, want+":") {
+			t.Errorf("for %d nodes: %q", nodes, got)
+		}
+	}
+}
+
 // TestChanges: each proposed change makes the scenario fit, and no smaller change of its
 // kind does.
 func TestChanges(t *testing.T) {

@@ -45,6 +45,8 @@ type podCluster struct {
 	// other is true while another run moves pods; held counts the leases not released.
 	other bool
 	held  int
+	// cordoned is true if another client cordons a node right before each cordon.
+	cordoned bool
 	// refusals is how many evictions a budget refuses.
 	refusals int
 }
@@ -91,6 +93,9 @@ func (m *podCluster) cordon(name, mark string) error {
 }
 
 func (m *podCluster) Cordon(_ context.Context, n repair.ObjectRef, mark string) error {
+	if m.cordoned {
+		return repair.ErrChanged
+	}
 	m.did = append(m.did, "cordon "+n.Name)
 	return m.cordon(n.Name, mark)
 }
@@ -406,6 +411,22 @@ func TestBoundKeepsConsolidation(t *testing.T) {
 		if got := strings.Join(m.did, ", "); got != want {
 			t.Errorf("--max-steps %d: %s", bound, got)
 		}
+	}
+}
+
+// TestRehomeEnds: if a full node is not cordoned, no pod is evicted: its replacement might start
+// there.
+func TestRehomeEnds(t *testing.T) {
+	m := newPodCluster(t, shortOfBlocks)
+	p := m.plan(t, repair.Request{Rehome: true, CordonFull: true})
+	m.cordoned = true
+	for id, o := range m.carry(t.Context(), t, p, Options{}) {
+		if o.Step.Kind == repair.EvictPod && o.Status != repair.NotTried {
+			t.Errorf("%s: %+v", id, o)
+		}
+	}
+	if len(m.did) > 0 {
+		t.Errorf("it did %v", m.did)
 	}
 }
 

@@ -168,6 +168,17 @@ func TestRehomeMovesAll(t *testing.T) {
 	}
 }
 
+// TestCordonOfRehomingIsNoConsolidation: a cordon that a rehoming left does not keep a consolidation
+// from starting, and that of another consolidation does.
+func TestCordonOfRehomingIsNoConsolidation(t *testing.T) {
+	for node, starts := range map[string]bool{"": true, "node left mine=rehome cordoned\n": true, "node left mine=10.0.0.0/29,a,new cordoned\n": false} {
+		p := Build(parseState(t, node+emptying, 0), repair.Request{Consolidate: true, CordonFull: true})
+		if got := slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReserveBlock }); got != starts {
+			t.Errorf("with %q: steps %v, refused %+v", node, stepIDs(p), p.Refused)
+		}
+	}
+}
+
 // TestBarePodIsNotMadeAgain: the refusal and, with consent, the step and the warning state that no
 // controller recreates a bare pod.
 func TestBarePodIsNotMadeAgain(t *testing.T) {
