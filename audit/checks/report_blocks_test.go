@@ -90,6 +90,31 @@ func TestIfEmptied(t *testing.T) {
 	}
 }
 
+// TestLastEmptyBlock: a node whose blocks in use are full can claim another, so its last empty block
+// may go. A block that the node's allocator does not find is not one of those, wherever it is listed.
+func TestLastEmptyBlock(t *testing.T) {
+	const b = "pool pods 10.0.0.0/24 size=28\nnode n1\nnode n2\nblock 10.0.0.32/28 n1 age=2h\naffinity 10.0.0.32/28 n1 age=2h\n" +
+		"block 10.0.0.64/28 n2 age=2h\naffinity 10.0.0.64/28 n2 age=2h\n"
+	const first, firstFull = "block 10.0.0.0/28 n1\naffinity 10.0.0.0/28 n1\n", "fill 10.0.0.0/28 16 n1\n"
+	for others, want := range map[string]bool{
+		"":                false,
+		first + firstFull: true,
+		"block 10.0.0.16/28 n1\nfill 10.0.0.16/28 16 n1\n":                                                                     false,
+		first + firstFull + "block 10.0.0.16/28 n1\nfill 10.0.0.16/28 16 n1\n":                                                 true,
+		"block 10.0.0.0/28 n1\n" + firstFull:                                                                                   false,
+		first + firstFull + "block 10.0.0.48/28 n1\nfill 10.0.0.48/28 16 n1\n":                                                 true,
+		"block 10.0.0.48/28 n1\naffinity 10.0.0.48/28 n1\nfill 10.0.0.48/28 16 n1\n":                                           true,
+		first + "reserve 10.0.0.0/28\nuse 10.0.0.1 shop/a n1\n":                                                                false,
+		first + firstFull + "affinity 10.0.0.16/28 n1\nblock 10.0.0.16/28 n1\nuse 10.0.0.17 shop/b n1\nreserve 10.0.0.16/28\n": true,
+	} {
+		_, _, r := mixedReport(t, b+others)
+		i := slices.IndexFunc(r.Blocks, func(x audit.BlockReport) bool { return x.CIDR == "10.0.0.32/28" })
+		if r.Blocks[i].Releasable != want {
+			t.Errorf("releasable: %v, want %v\n%s", !want, want, others)
+		}
+	}
+}
+
 func TestReportBlocks(t *testing.T) {
 	_, _, r := mixedReport(t, mixed)
 	want := []audit.BlockReport{
