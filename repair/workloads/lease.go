@@ -177,7 +177,7 @@ func (l *lease) renew(ctx context.Context) error {
 		return l.lost
 	}
 	err := l.write(ctx, l.now)
-	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && !apierrors.IsAlreadyExists(err) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return plain(err)
 	}
 	now, err := l.read(ctx)

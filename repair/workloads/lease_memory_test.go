@@ -204,7 +204,7 @@ func TestLeaseIsChecked(t *testing.T) {
 			requests++
 			return map[bool]int{true: code}[method == http.MethodPut]
 		}
-		check := func(want error, asks bool) {
+		check := func(want error, asks int) {
 			t.Helper()
 			synctest.Wait()
 			before := requests
@@ -215,27 +215,27 @@ func TestLeaseIsChecked(t *testing.T) {
 			if unknown := err != nil && strings.Contains(err.Error(), "is not known"); unknown != (want == errors.ErrUnsupported) {
 				t.Errorf("got %v", err)
 			}
-			if asks != (requests > before) {
-				t.Errorf("it sent %d requests", requests-before)
+			if requests-before != asks {
+				t.Errorf("it sent %d requests, not %d", requests-before, asks)
 			}
 		}
-		check(nil, false)
+		check(nil, 0)
 		time.Sleep(time.Minute) // it is renewed meanwhile
-		check(nil, false)
+		check(nil, 0)
 		time.Sleep(time.Millisecond)
 		code = http.StatusInternalServerError
 		time.Sleep(1100 * time.Millisecond)
-		check(nil, false)
+		check(nil, 0)
 		time.Sleep(2 * time.Second)
-		check(errors.ErrUnsupported, true)
+		check(errors.ErrUnsupported, 5)
 		code = 0
-		check(nil, true)
-		check(nil, false)
+		check(nil, 1)
+		check(nil, 0)
 		s.ownedBy("another", nil)
 		time.Sleep(2 * time.Second)
-		check(repair.ErrOtherRun, false)
+		check(repair.ErrOtherRun, 0)
 		s.lease = nil
-		check(repair.ErrOtherRun, false)
+		check(repair.ErrOtherRun, 0)
 		h.Release()
 	})
 }
@@ -263,9 +263,13 @@ func TestLeaseIsKept(t *testing.T) {
 		says      string
 		kept      bool // the Lease is the run's at the end
 	}{
-		"nothing happens":        {func(*leaseServer) {}, nil, "", true},
-		"someone deleted it":     {func(s *leaseServer) { s.lease = nil }, nil, "", true},
-		"the answer is lost":     {func(s *leaseServer) { s.refuse = once(http.MethodPut, 500, func() { s.store(s.lease) }) }, nil, "", true},
+		"nothing happens":    {func(*leaseServer) {}, nil, "", true},
+		"someone deleted it": {func(s *leaseServer) { s.lease = nil }, nil, "", true},
+		"the answer is lost": {func(s *leaseServer) { s.refuse = once(http.MethodPut, 500, func() { s.store(s.lease) }) }, nil, "", true},
+		"it conflicts, and may not be read once": {func(s *leaseServer) {
+			put, get := once(http.MethodPut, 409, nil), once(http.MethodGet, 403, nil)
+			s.refuse = func(method string) int { return max(put(method), get(method)) }
+		}, nil, "", true},
 		"it is refused once":     {func(s *leaseServer) { s.refuse = once(http.MethodPut, 403, nil) }, nil, "", true},
 		"it is always refused":   {func(s *leaseServer) { s.refuse = always(http.MethodPut, 403) }, blocks.ErrDenied, "to renew its Lease", true},
 		"it is never authorized": {func(s *leaseServer) { s.refuse = always(http.MethodPut, 401) }, blocks.ErrDenied, "to renew its Lease", true},
@@ -319,6 +323,55 @@ func TestLeaseIsKept(t *testing.T) {
 			if h.Release(); (s.stored().Name == "") != c.kept {
 				t.Errorf("after its release the Lease is %+v", s.stored())
 			}
+		})
+	}
+}
+
+// TestRequestEndsWithLease: a request that takes long is cancelled as soon as another run may have the
+// Lease, and not earlier.
+func TestRequestEndsWithLease(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(s *leaseServer)
+		says      string
+		after     time.Duration // since the last renewal
+	}{
+		"the server does not renew it": {func(s *leaseServer) { s.refuse = always(http.MethodPut, 500) }, "whether another run now moves pods is not known", 5 * time.Second},
+		"another run takes it":         {func(s *leaseServer) { s.ownedBy("another", nil) }, repair.ErrOtherRun.Error(), time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, pods := &leaseServer{}, &memory{}
+				cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+				var began time.Time
+				cfg.Wrap(func(http.RoundTripper) http.RoundTripper {
+					return transport(func(r *http.Request) (*http.Response, error) {
+						switch {
+						case strings.Contains(r.URL.Path, "/leases"):
+							return s.RoundTrip(r)
+						case r.Method != http.MethodPost:
+							return pods.RoundTrip(r)
+						}
+						time.Sleep(20 * time.Second) // the Lease is renewed meanwhile
+						if r.Context().Err() != nil {
+							t.Error("the request is cancelled while the run has the Lease")
+						}
+						synctest.Wait()
+						began = time.Now()
+						c.meanwhile(s)
+						<-r.Context().Done()
+						return nil, r.Context().Err()
+					})
+				})
+				w, err := workloads.New(cfg, &taken{})
+				must(t, err)
+				h, err := w.Impatient().AcquireLease(t.Context(), func(string) {})
+				must(t, err)
+				err = w.Evict(t.Context(), "shop", "web", "u")
+				if took := time.Since(began); err == nil || !strings.Contains(err.Error(), c.says) || took > c.after+time.Second || took < c.after-time.Second {
+					t.Errorf("after %s: %v", took, err)
+				}
+				h.Release()
+			})
 		})
 	}
 }
