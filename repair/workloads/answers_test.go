@@ -64,6 +64,9 @@ func TestEvictionAnswers(t *testing.T) {
 			}
 		}
 		err := m.client(t).Evict(t.Context(), "shop", "web", "u")
+		if err != nil && !strings.Contains(err.Error(), "shop/web") {
+			t.Errorf("%s: the error does not name the pod: %v", name, err)
+		}
 		got := "failed"
 		var refused *repair.RefusedEvictionError
 		switch {
@@ -129,6 +132,25 @@ func TestCordonAnswers(t *testing.T) {
 	}
 }
 
+// TestUnreadNode: a node that cannot be read is not written. A read without an answer is repeated.
+func TestUnreadNode(t *testing.T) {
+	for code, reads := range map[int]int{403: 1, 404: 1, 500: 5} {
+		n := 0
+		m := &memory{}
+		m.answer = func(r *http.Request) (int, string) {
+			if !strings.Contains(r.URL.Path, "/nodes/") || r.Method != http.MethodGet {
+				return 0, ""
+			}
+			n++
+			return code, status(code)
+		}
+		err := m.client(t).Cordon(t.Context(), repair.ObjectRef{Name: "n1", UID: ""}, "a b")
+		if err == nil || errors.Is(err, repair.ErrChanged) || !strings.Contains(err.Error(), "cordoning node n1") || n != reads || len(m.wrote) > 0 {
+			t.Errorf("%d: %v after %d reads, wrote %v", code, err, n, m.wrote)
+		}
+	}
+}
+
 // TestOthersCordonIsKept: if another client has cordoned the node since, only our mark is removed.
 func TestOthersCordonIsKept(t *testing.T) {
 	const field = `{"manager":%q,"operation":"Update","apiVersion":"v1","time":"2026-01-02T12:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:%s":{}}}}`
@@ -141,7 +163,7 @@ func TestOthersCordonIsKept(t *testing.T) {
 		"another field of another's": {"kubectl", "podCIDR", `"unschedulable":true`, false},
 		"uncordoned since":           {"kubectl-cordon", "unschedulable", ``, false},
 	} {
-		m := &memory{node: fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7","annotations":{"calico-audit/consolidation":"a b"},"managedFields":[%s]},"spec":{%s}}`,
+		m := &memory{node: fmt.Sprintf(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7","annotations":{"calico-audit/consolidation":"a b"},"managedFields":[{"manager":"old","operation":"Update"},%s]},"spec":{%s}}`,
 			fmt.Sprintf(field, c.manager, c.owns), c.spec)}
 		err := m.client(t).Uncordon(t.Context(), repair.ObjectRef{Name: "n1", UID: "u"}, "a b")
 		var kept *repair.KeptCordonError

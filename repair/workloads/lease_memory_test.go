@@ -327,6 +327,70 @@ func TestLeaseIsKept(t *testing.T) {
 	}
 }
 
+// TestLeaseIsReleased: a run deletes its own Lease in the version that it wrote last, also if the answer
+// to its last renewal was lost, and never another run's.
+func TestLeaseIsReleased(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(s *leaseServer)
+		left      string // the holder of the Lease that is left
+		deletes   int
+	}{
+		"nothing happens":       {func(*leaseServer) {}, "", 1},
+		"a lost renewal":        {func(s *leaseServer) { s.store(s.lease) }, "", 2},
+		"another run's":         {func(s *leaseServer) { s.ownedBy("another", nil) }, "another", 1},
+		"someone deleted it":    {func(s *leaseServer) { s.lease = nil }, "", 1},
+		"it may not be deleted": {func(s *leaseServer) { s.refuse = always(http.MethodDelete, 403) }, "me", 1},
+		"it conflicts, and is not read": {func(s *leaseServer) {
+			s.refuse = func(m string) int { return map[string]int{http.MethodDelete: 409, http.MethodGet: 403}[m] }
+		}, "me", 1},
+		"it conflicts every time":        {func(s *leaseServer) { s.refuse = always(http.MethodDelete, 409) }, "me", 5},
+		"it conflicts, and then is gone": {func(s *leaseServer) { s.refuse = once(http.MethodDelete, 409, func() { s.lease = nil }) }, "", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, deletes := &leaseServer{}, 0
+				h, err := s.client(t).AcquireLease(t.Context(), func(string) {})
+				must(t, err)
+				me := *s.stored().Spec.HolderIdentity
+				c.meanwhile(s)
+				refuse := s.refuse
+				s.refuse = func(method string) int {
+					if method == http.MethodDelete {
+						deletes++
+					}
+					if refuse == nil {
+						return 0
+					}
+					return refuse(method)
+				}
+				h.Release()
+				left := ""
+				if l := s.stored(); l.Spec.HolderIdentity != nil {
+					if left = *l.Spec.HolderIdentity; left == me {
+						left = "me"
+					}
+				}
+				if left != c.left || deletes != c.deletes {
+					t.Errorf("left is %q's, want %q; %d deletions, want %d", left, c.left, deletes, c.deletes)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) { // a lost Lease is not deleted
+		s := &leaseServer{}
+		h, err := s.client(t).AcquireLease(t.Context(), func(string) {})
+		must(t, err)
+		s.ownedBy("another", nil)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		s.refuse = func(method string) int {
+			t.Errorf("it sent %s", method)
+			return 0
+		}
+		h.Release()
+	})
+}
+
 // TestRequestEndsWithLease: a request that takes long is cancelled as soon as another run may have the
 // Lease, and not earlier.
 func TestRequestEndsWithLease(t *testing.T) {

@@ -129,11 +129,52 @@ func TestOneMarkPerNode(t *testing.T) {
 		"another run's":                 {`"calico-audit/consolidation":"c d"`, `"unschedulable":true`, true, false},
 		"another run's, and uncordoned": {`"calico-audit/consolidation":"c d"`, ``, true, false},
 		"people's":                      {``, `"unschedulable":true`, true, false},
+		"uncordoned, with our mark":     {`"calico-audit/consolidation":"a b"`, ``, true, false},
 	} {
 		m := &memory{node: fmt.Sprintf(node, c.mark, c.spec)}
 		err := m.client(t).Cordon(t.Context(), repair.ObjectRef{Name: "n1", UID: "u"}, "a b")
 		if errors.Is(err, repair.ErrChanged) != c.changed || err != nil && !c.changed || len(m.wrote) > 0 != c.writes {
 			t.Errorf("%s: %v, wrote %v", name, err, m.wrote)
 		}
+	}
+}
+
+// TestCordonPatches: a cordon adds its mark to the annotations of a node, and creates them for a node
+// without any.
+func TestCordonPatches(t *testing.T) {
+	for annotations, want := range map[string]string{
+		``:                         `{"op":"add","path":"/metadata/annotations","value":{"calico-audit/consolidation":"a b"}},{"op":"add","path":"/spec/unschedulable","value":true}]`,
+		`,"annotations":{"a":"b"}`: `{"op":"add","path":"/metadata/annotations/calico-audit~1consolidation","value":"a b"},{"op":"add","path":"/spec/unschedulable","value":true}]`,
+	} {
+		m := &memory{node: `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7"` + annotations + `}}`}
+		must(t, m.client(t).Cordon(t.Context(), repair.ObjectRef{Name: "n1", UID: "u"}, "a b"))
+		if got := string(m.bodies[0]); !strings.HasSuffix(got, want) {
+			t.Errorf("with %q: %s", annotations, got)
+		}
+	}
+}
+
+// TestNothingWithoutLease: a client without the Lease of a run writes nothing.
+func TestNothingWithoutLease(t *testing.T) {
+	m := &memory{node: `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1","uid":"u","resourceVersion":"7"}}`}
+	cfg := &rest.Config{Host: "http://memory.invalid", ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
+	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return m })
+	w, err := workloads.New(cfg, nil)
+	must(t, err)
+	w = w.Impatient()
+	for what, call := range map[string]func() error{
+		"evicting":  func() error { return w.Evict(t.Context(), "shop", "web", "u") },
+		"cordoning": func() error { return w.Cordon(t.Context(), repair.ObjectRef{Name: "n1", UID: "u"}, "a b") },
+	} {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "nothing is written without the Lease") || len(m.wrote) > 0 {
+			t.Errorf("%s: %v, wrote %v", what, err, m.wrote)
+		}
+	}
+	h, err := w.AcquireLease(t.Context(), func(string) {})
+	must(t, err)
+	must(t, w.Evict(t.Context(), "shop", "web", "u")) // without a journal
+	h.Release()
+	if err := w.Evict(t.Context(), "shop", "web", "u"); err == nil || len(m.wrote) != 1 {
+		t.Errorf("after the release: %v, wrote %v", err, m.wrote)
 	}
 }
