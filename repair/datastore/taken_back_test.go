@@ -97,9 +97,9 @@ func TestUnreadableBlockIsInBetween(t *testing.T) {
 	}
 }
 
-// TestMarkedBlockNeedsNoAffinity: if the host has claimed the block again meanwhile but the block is
+// TestMarkedBlockGetsNoAffinity: if the host has claimed the block again meanwhile but the block is
 // marked deleted, the affinity stays deleted and the step is done.
-func TestMarkedBlockNeedsNoAffinity(t *testing.T) {
+func TestMarkedBlockGetsNoAffinity(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	s.before = func(n int, _ string) {
 		if n == 3 { // the deletion
