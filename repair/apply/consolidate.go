@@ -42,7 +42,7 @@ func (x *run) beyond(s *repair.Step) bool {
 // returns false if the consolidation continues.
 func (a *applying) abandoned(s *repair.Step) (repair.Outcome, bool) {
 	why, ended := a.ended[s.Group()]
-	if !ended || s.Group() == "" {
+	if !ended {
 		return repair.Outcome{}, false
 	}
 	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipStopped, Reason: "an earlier step was not done: " + why}, true

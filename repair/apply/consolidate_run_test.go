@@ -218,6 +218,26 @@ func TestConsolidationCarriedOut(t *testing.T) {
 	m.clean(t)
 }
 
+// TestRestoringIsNotCounted: a step that reverts a temporary change is neither paced nor counted, and
+// the steps after it are.
+func TestRestoringIsNotCounted(t *testing.T) {
+	x := &run{}
+	for step, want := range []int{0, 1} {
+		write := func(context.Context) repair.Outcome {
+			x.wroteStep()
+			return repair.Outcome{}
+		}
+		if step == 0 {
+			x.restore(t.Context(), write)
+		} else {
+			write(t.Context())
+		}
+		if x.wrote != want || x.paces != (want > 0) {
+			t.Errorf("after step %d: %d counted, pause %t", step+1, x.wrote, x.paces)
+		}
+	}
+}
+
 // TestCordonsWhatFillsUp: a node without free addresses after an eviction is cordoned before the
 // next eviction, and uncordoned at the end. A node that keeps some is not cordoned. Without the
 // consent to cordon, no step is planned.
