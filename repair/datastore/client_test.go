@@ -351,3 +351,18 @@ func TestUnreadableKeptBlock(t *testing.T) {
 		}
 	}
 }
+
+// TestNoKubernetes: without a cluster, as with etcd alone, objects that are not Calico's are neither
+// read nor written.
+func TestNoKubernetes(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	cfg := &rest.Config{Host: "http://memory.invalid"}
+	cfg.Wrap(func(http.RoundTripper) http.RoundTripper { return s })
+	store, err := datastore.NewKubernetes(cfg, string(s.group))
+	must(t, err)
+	k := datastore.NewWriter(store, nil, datastore.Options{}).Impatient()
+	if err := calls["ReleaseWhereabouts"](s, k); err == nil || !strings.Contains(err.Error(), "are in Kubernetes, and no cluster is configured") || len(s.writes) > 0 {
+		t.Errorf("got %v, wrote %v", err, s.writes)
+	}
+	must(t, calls["ReleaseBlock"](s, k))
+}
