@@ -158,20 +158,14 @@ func newAllocation(b *object, ordinal int) (*allocation, error) {
 
 // integer parses an index.
 func integer(v any) (int, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
-		return 0, false
-	}
+	n, _ := v.(json.Number) // otherwise empty, which is not a number
 	i, err := strconv.Atoi(n.String())
 	return i, err == nil
 }
 
 // unsigned parses a sequence number.
 func unsigned(v any) (uint64, bool) {
-	n, ok := v.(json.Number)
-	if !ok {
-		return 0, false
-	}
+	n, _ := v.(json.Number)
 	u, err := strconv.ParseUint(n.String(), 10, 64)
 	return u, err == nil
 }
