@@ -113,6 +113,30 @@ func TestMarkedBlockGetsNoAffinity(t *testing.T) {
 	}
 }
 
+// TestOutlivedAffinityIsNamed: if an affinity leaves pendingDeletion while another client releases its
+// block, and it cannot be deleted then, the error names it.
+func TestOutlivedAffinityIsNamed(t *testing.T) {
+	for method, state := range map[string]string{http.MethodDelete: "is left marked deleted", http.MethodPatch: "is left \"confirmed\""} {
+		s := newSmall(t, testcluster.CRDv1)
+		s.before = func(n int, _ string) {
+			if n == 1 {
+				delete(s.objects, s.path(blocks.Blocks, blocks.BlockName(contested)))
+			}
+		}
+		k := s.failing(func(r *http.Request) (*http.Response, error) {
+			if r.Method == method && len(s.writes) > 0 {
+				return refusal(http.StatusForbidden, r.URL.Path), nil
+			}
+			return nil, nil
+		})
+		var left *repair.LeftBehindError
+		err := calls["PutAffinityState"](s, k)
+		if !errors.As(err, &left) || errors.Is(err, repair.ErrChanged) || left.Name != blocks.AffinityName("n2", contested) || !strings.Contains(left.State, state) {
+			t.Errorf("%s is refused: got %v", method, err)
+		}
+	}
+}
+
 // TestNothingToWrite: a step that changes nothing writes nothing.
 func TestNothingToWrite(t *testing.T) {
 	for name, call := range map[string]func(s *small, k *datastore.Writer) error{
