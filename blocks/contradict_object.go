@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 )
@@ -108,29 +109,67 @@ func (s *Snapshot) partLeftOut() string {
 	return ""
 }
 
-// blockOlder names a block that was read before other files: it does not record the addresses of a
-// pod in those files. Calico writes the handle before the block, so if the block is older than the
-// handle and lacks the address, it was read before the address was recorded.
-func (s *Snapshot) blockOlder() string {
-	handles, at := s.sandboxes(), map[netip.Prefix]*Block{}
-	for i := range s.Blocks {
-		at[s.Blocks[i].CIDR] = &s.Blocks[i]
+// blockOlder returns the pods with an address that a block does not record because it was read before
+// other files. Calico writes the handle before the block, so if the block is older than the handle and
+// lacks the address, it was read before the address was recorded.
+func (s *Snapshot) blockOlder() iter.Seq2[*Workload, string] {
+	return func(yield func(*Workload, string) bool) {
+		handles, at := s.sandboxes(), map[netip.Prefix]*Block{}
+		for i := range s.Blocks {
+			at[s.Blocks[i].CIDR] = &s.Blocks[i]
+		}
+		for _, w := range s.Workloads {
+			h := handles[w.ContainerID]
+			if w.ContainerID == "" || h == nil || !w.Live() {
+				continue
+			}
+			for _, c := range h.Blocks {
+				b := at[c.CIDR]
+				free := func(a netip.Addr) bool {
+					i, ok := b.Ordinal(a)
+					return ok && b.Ordinals[i] == Free
+				}
+				if b != nil && c.Count > 0 && h.WrittenAfter(b.Pin) && slices.ContainsFunc(w.AnnotationIPs, free) &&
+					!yield(w, fmt.Sprintf("pod %[3]s uses an address of block %[1]s under handle %[2]s, which is newer than the block: the files are of different times", b.CIDR, h.ID, w.FullName())) {
+					return
+				}
+			}
+		}
 	}
-	for _, w := range s.Workloads {
-		h := handles[w.ContainerID]
-		if w.ContainerID == "" || h == nil || !w.Live() {
-			continue
-		}
-		for _, c := range h.Blocks {
-			b := at[c.CIDR]
-			free := func(a netip.Addr) bool {
-				i, ok := b.Ordinal(a)
-				return ok && b.Ordinals[i] == Free
-			}
-			if b != nil && c.Count > 0 && h.WrittenAfter(b.Pin) && slices.ContainsFunc(w.AnnotationIPs, free) {
-				return fmt.Sprintf("pod %[3]s uses an address of block %[1]s under handle %[2]s, which is newer than the block: the files are of different times", b.CIDR, h.ID, w.FullName())
-			}
-		}
+}
+
+// firstOf returns the first reason.
+func firstOf(pods iter.Seq2[*Workload, string]) string {
+	for _, why := range pods {
+		return why
 	}
 	return ""
+}
+
+// SetNewPodsAside turns pods that started while files were made into gaps: the blocks were read before.
+// It does nothing if such a pod is older than the reads may be apart, or if they are more than a tenth,
+// because then the blocks are of another time.
+func (s *Snapshot) SetNewPodsAside() {
+	isNew := func(w *Workload) bool { return w.Created.Std().After(s.Cluster.TakenAt.Add(-lag)) }
+	if !slices.ContainsFunc(s.Workloads, isNew) {
+		return
+	}
+	aside := map[*Workload]bool{}
+	for _, pods := range []iter.Seq2[*Workload, string]{s.blockOlder(), s.blocksOld()} {
+		for w := range pods {
+			if !isNew(w) {
+				return
+			}
+			aside[w] = true
+		}
+	}
+	if 10*len(aside) > len(s.Workloads) {
+		return
+	}
+	s.Workloads = slices.DeleteFunc(s.Workloads, func(w *Workload) bool {
+		if aside[w] {
+			s.Gaps = append(s.Gaps, Gap{Resource: Pods, Name: w.FullName(), Reason: "it started while the files were written: the blocks were read before"})
+		}
+		return aside[w]
+	})
 }

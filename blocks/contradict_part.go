@@ -3,6 +3,7 @@ package blocks
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -188,36 +189,38 @@ func newest[T any](all []T, at func(*T) Time) (out Time) {
 	return out
 }
 
-// blocksOld names a pod that uses an unrecorded address and was created after the last write to any
+// blocksOld returns the pods that use an unrecorded address and were created after the last write to any
 // block or handle. Calico writes a block when it assigns an address.
-func (s *Snapshot) blocksOld() string {
-	written := newest(s.Blocks, func(b *Block) Time { return b.Written })
-	if written.IsZero() {
-		return ""
-	}
-	for _, h := range s.Handles {
-		if h.Created.After(written) {
-			written = h.Created
+func (s *Snapshot) blocksOld() iter.Seq2[*Workload, string] {
+	return func(yield func(*Workload, string) bool) {
+		written := newest(s.Blocks, func(b *Block) Time { return b.Written })
+		if written.IsZero() {
+			return
 		}
-	}
-	ranges := map[string]*Node{}
-	for i := range s.Nodes {
-		ranges[s.Nodes[i].Name] = &s.Nodes[i]
-	}
-	for _, w := range s.Workloads {
-		n := ranges[w.Node]
-		if n == nil || !w.Live() || !w.Created.After(written) || w.Extras().NoIPAM {
-			continue
+		for _, h := range s.Handles {
+			if h.Created.After(written) {
+				written = h.Created
+			}
 		}
-		for _, a := range w.AnnotationIPs {
-			for i := range s.Blocks {
-				if o, ok := s.Blocks[i].Ordinal(a); ok && !n.AssignsPods(a) && s.Blocks[i].Ordinals[o] == Free {
-					return fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files are of different times", w.FullName(), a)
+		ranges := map[string]*Node{}
+		for i := range s.Nodes {
+			ranges[s.Nodes[i].Name] = &s.Nodes[i]
+		}
+		for _, w := range s.Workloads {
+			n := ranges[w.Node]
+			if n == nil || !w.Live() || !w.Created.After(written) || w.Extras().NoIPAM {
+				continue
+			}
+			for _, a := range w.AnnotationIPs {
+				for i := range s.Blocks {
+					if o, ok := s.Blocks[i].Ordinal(a); ok && !n.AssignsPods(a) && s.Blocks[i].Ordinals[o] == Free &&
+						!yield(w, fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files are of different times", w.FullName(), a)) {
+						return
+					}
 				}
 			}
 		}
 	}
-	return ""
 }
 
 // lag is the longest time between the reads of one dump. Kubelets write their nodes more often.

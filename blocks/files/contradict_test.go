@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -304,6 +305,32 @@ func TestContradictions(t *testing.T) {
 				t.Errorf("gaps\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
 			}
 		})
+	}
+}
+
+// TestNewPods: a pod that starts between the reads of a dump is a gap of its own. If it started long
+// before the newest time in the files, the blocks are of another time.
+func TestNewPods(t *testing.T) {
+	for created, want := range map[string]string{
+		"2026-11-21T03:06:58Z": `pods "shop/new": it started while the files were written: the blocks were read before`,
+		"2026-11-21T03:00:00Z": "ipamblocks: pod shop/new uses 10.64.75.250, and was created after the last write to any block: the files are of different times",
+	} {
+		d := shipped(t, "story")
+		o := d["pods"].items[40].with("x", "x")
+		for i, l := range o.lines {
+			switch {
+			case strings.HasPrefix(l, "    name: "):
+				o.lines[i] = "    name: new\n"
+			case strings.HasPrefix(l, "    creationTimestamp: "):
+				o.lines[i] = "    creationTimestamp: " + strconv.Quote(created) + "\n"
+			default:
+				o.lines[i] = regexp.MustCompile(`10\.64\.75\.\d+`).ReplaceAllString(l, "10.64.75.250")
+			}
+		}
+		d["pods"].items = append(d["pods"].items, o.without("      cni.projectcalico.org/containerID:"))
+		if gaps := d.gaps(t); len(gaps) != 1 || gaps[0] != want {
+			t.Errorf("created at %s: gaps %q, want %q", created, gaps, want)
+		}
 	}
 }
 

@@ -369,6 +369,9 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 		}
 	}
 	var unseen, assumed []string
+	if _, missing := s.Missing(blocks.Blocks); !missing {
+		s.SetNewPodsAside() // a snapshot's reads are not simultaneous either
+	}
 	contradictions := map[blocks.Resource]string{} // as of all objects, before any gap
 	for _, o := range read {
 		if r := o.Kind.Resource; !f.info.resources[r] {
