@@ -160,6 +160,22 @@ func TestRouteListing(t *testing.T) {
 	if v.Node != "n1" || v.RulesKnown || v.RoutesPartial || !v.TakenAt.Equal(viewTime) {
 		t.Errorf("node %q, rules known %t, partial %t, taken at %s", v.Node, v.RulesKnown, v.RoutesPartial, v.TakenAt)
 	}
+	// A default route that leads to a device alone may be of either family.
+	for text, want := range map[string]string{
+		`[{"dst":"default","dev":"eth0","flags":[]}]`:                                "0.0.0.0/0 unicast",
+		`[{"type":"unreachable","dst":"default","dev":"lo","flags":[]}]`:             "",
+		`[{"type":"unreachable","dst":"default","dev":"lo","table":"7","flags":[]}]`: "0.0.0.0/0 unknown",
+	} {
+		var got []string
+		for _, v := range readViews(t, hostviews.Options{}, viewFile(t, "n1.json", text)).Views {
+			for _, r := range v.Routes {
+				got = append(got, r.Dst.String()+" "+r.Type)
+			}
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
 	at := viewTime.Add(-5 * time.Minute)
 	if got := readViews(t, hostviews.Options{At: at}, path).Views[0].TakenAt; !got.Equal(at) {
 		t.Errorf("--host-views-at is not heeded: %s", got)
