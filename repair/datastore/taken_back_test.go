@@ -387,6 +387,30 @@ func TestConfirmedAfterTheDeletion(t *testing.T) {
 	}
 }
 
+// TestConfirmedAndUnread: an affinity that its host confirmed after the deletion is not written while
+// the block cannot be read.
+func TestConfirmedAndUnread(t *testing.T) {
+	s, writes := newSmall(t, testcluster.CRDv1), 0
+	a, at := s.affinityRef("n1", empty), s.path(blocks.Affinities, blocks.AffinityName("n1", empty))
+	s.before = func(n int, _ string) {
+		if n == 4 { // the mark of the affinity
+			s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["state"] = "confirmed" })
+			writes = n
+		}
+	}
+	ref := s.blockRef(empty)
+	k := s.failing(func(r *http.Request) (*http.Response, error) {
+		if writes > 0 && r.Method == http.MethodGet && r.URL.Path == s.path(blocks.Blocks, ref.Name) {
+			return refusal(http.StatusForbidden, r.URL.Path), nil
+		}
+		return nil, nil
+	})
+	err := k.ReleaseBlock(t.Context(), ref, &a, nil)
+	if err == nil || errors.Is(err, repair.ErrChanged) || len(s.writes) != writes || s.get(at)["spec"].(map[string]any)["state"] != "confirmed" {
+		t.Errorf("got %v, wrote %v", err, s.writes)
+	}
+}
+
 // TestRecordedInClaimedBlock: an address is recorded in the block that its node has claimed since
 // the plan, if its ordinal is still free there.
 func TestRecordedInClaimedBlock(t *testing.T) {
