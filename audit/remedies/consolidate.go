@@ -159,7 +159,7 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	}
 	node := n.Host.Node
 	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
-	if !takesPods || node.Windows || !n.NoBlock() || st.DoubtOf(n) != "" {
+	if !takesPods || node.Windows || !node.Deleting.IsZero() || !n.NoBlock() || st.DoubtOf(n) != "" {
 		return false
 	}
 	return n.Cause.Shortfall()
@@ -334,17 +334,22 @@ var notAPods = map[state.UseKind]string{
 }
 
 // findSpare returns, by family, how many addresses nodes that take pods have free in their own
-// blocks.
+// blocks for pods of other nodes.
 func (st *Remedies) findSpare() map[blocks.Family]int {
 	out := map[blocks.Family]int{}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
 			if takesPods(h) {
-				out[n.Family] += st.unusedOfAnyPod(n, nil)
+				out[n.Family] += st.spareOf(n)
 			}
 		}
 	}
 	return out
+}
+
+// spareOf counts the pods of other nodes that a node has addresses of its own for, and admits.
+func (st *Remedies) spareOf(n *state.NodeBlockStatus) int {
+	return min(st.unusedOfAnyPod(n, nil), st.admits(n.Host))
 }
 
 // unusedOfAnyPod counts a node's free addresses, without those of block but, that pods of any
@@ -420,7 +425,7 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 	}
 	fits := st.unusedOfAnyPod(n, c.Block)
 	if takesPods(h) {
-		spare[f] -= st.unusedOfAnyPod(n, nil)
+		spare[f] -= st.spareOf(n)
 	}
 	if !st.noneLeft(n) {
 		daemons = min(daemons, fits-1) // the node claims a block when its own blocks are full

@@ -44,6 +44,7 @@ type Remedies struct {
 	singletons func() []*state.Borrow
 	// recordables are the addresses that live pods use and no block records.
 	recordables func() []*recordable.Address
+	bound       func() map[string]int
 	seated      sync.Map // of demand, []seat
 	crowds      sync.Map // of demand, []string
 }
@@ -56,6 +57,7 @@ func find(s *state.State) *Remedies {
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
 	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
 	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
+	st.bound = sync.OnceValue(st.countBound)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
 	st.takers, st.few, st.blockless = sync.OnceValue(st.findTakers), sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -71,6 +72,30 @@ func (st *Remedies) seats(x demand) []seat {
 	return out
 }
 
+// admits counts the pods that a node still takes: at most status.allocatable.pods, and none while it
+// is being deleted.
+func (st *Remedies) admits(h *state.NodeState) int {
+	switch {
+	case !h.Node.Deleting.IsZero():
+		return 0
+	case h.Node.AllocatablePods == 0: // unknown
+		return math.MaxInt
+	}
+	return max(h.Node.AllocatablePods-st.bound()[h.Name], 0)
+}
+
+// countBound counts the pods on each node that take up one of its places, those with the host's
+// network included.
+func (st *Remedies) countBound() map[string]int {
+	out := map[string]int{}
+	for _, w := range st.Workloads {
+		if !w.Ended() {
+			out[w.Node]++
+		}
+	}
+	return out
+}
+
 // spareFor counts the pods that find addresses in the node's own blocks, without block but. If the
 // node can claim a block, the count is at least one.
 func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int {
@@ -125,7 +150,8 @@ type seating struct {
 	// do not count either.
 	but    *state.Block
 	cordon []string
-	taken  map[string]int
+	// taken counts the pods by node. came counts those that came from another node.
+	taken, came map[string]int
 }
 
 // take assigns an address to a pod, or explains why none is left; empty if one was assigned.
@@ -140,8 +166,11 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 		case x.but != nil && x.but.Owner.Node() == s.node:
 			s.spare = x.spareFor(x.NodeState(s.node), d, x.but)
 		}
-		if x.taken[s.node] < s.spare {
-			x.taken[s.node]++
+		stays := s.node == w.Node // its place becomes free
+		if x.taken[s.node] < s.spare && (stays || x.came[s.node] < x.admits(x.NodeState(s.node))) {
+			if x.taken[s.node]++; !stays {
+				x.came[s.node]++
+			}
 			return ""
 		}
 	}
@@ -164,7 +193,7 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 // NowhereFor explains why no node on which the pod with address a may run has addresses of its own
 // left for it; "" if one has.
 func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
-	return (&seating{Remedies: st, taken: map[string]int{}}).take(w, demandOf(w, a))
+	return (&seating{Remedies: st, taken: map[string]int{}, came: map[string]int{}}).take(w, demandOf(w, a))
 }
 
 // evaluatePlacements bars the consolidation's pods that may run only on some nodes and have no room
@@ -174,7 +203,7 @@ func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int)
 	slices.SortStableFunc(moves, func(a, b Move) int {
 		return cmp.Compare(len(st.seats(a.demand())), len(st.seats(b.demand())))
 	})
-	x := &seating{st, c.Block, c.Cordon, maps.Clone(daemons)}
+	x := &seating{st, c.Block, c.Cordon, maps.Clone(daemons), map[string]int{}}
 	for _, m := range moves {
 		if why := x.take(m.Pod, m.demand()); why != "" {
 			c.bar(m.Addr, "%s", why)

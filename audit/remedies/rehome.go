@@ -20,14 +20,14 @@ func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
 	spares := map[blocks.Family]int{}
-	seats := &seating{Remedies: st, taken: map[string]int{}}
+	seats := &seating{Remedies: st, taken: map[string]int{}, came: map[string]int{}}
 	var away []Move
 	for _, h := range st.NodeStates {
 		open := st.takers()[h.Name]
 		for _, n := range h.BlockStatus {
 			spare := st.unusedOfAnyPod(n, nil)
 			if open {
-				spares[n.Family] += spare
+				spares[n.Family] += st.spareOf(n)
 			}
 			var here []Move
 			for _, b := range n.Borrowed {

@@ -16,7 +16,7 @@
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [nat] [noexport] [notAllocatable=REASON] [terminating]
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
-//	     [podcidr=CIDR]                          the node's pod CIDR, which Calico's IPAM ignores
+//	     [terminating] [podcidr=CIDR]            being deleted; the node's pod CIDR, which Calico's IPAM ignores
 //	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID
 //	     [key=wireguard|wireguard6] [flannel]    a WireGuard public key; registered by flannel
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by calico-audit, which empties the block for the node

@@ -52,6 +52,9 @@ func (p *parser) node(w words) {
 		Taints: taints(w), AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
 	}
+	if w.has("terminating") {
+		n.Deleting = p.ago(0)
+	}
 	switch of := w.list("mine"); len(of) {
 	case 1:
 		n.Unschedulable, n.ByUs, n.Ours, n.OursSince = true, true, of[0], n.Written

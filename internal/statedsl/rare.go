@@ -36,7 +36,11 @@ func Rare(rnd *rand.Rand) string {
 		base := p.first
 		for range p.blocks {
 			if r.IntN(5) > 0 {
-				r.rareBlock(netip.PrefixFrom(base, p.bits), owners, namespaces, p.services)
+				bits := p.bits
+				if r.IntN(25) == 0 { // the pool had another block size before
+					bits = min(bits+r.IntN(3)-1, base.BitLen())
+				}
+				r.rareBlock(netip.PrefixFrom(base, bits).Masked(), owners, namespaces, p.services)
 			}
 			for range 1 << (base.BitLen() - p.bits) {
 				base = base.Next()
@@ -68,7 +72,7 @@ func (r *tight) nodes(windows bool) {
 		if windows {
 			unusual = append(unusual, "windows", "windows", "windows")
 		}
-		r.say("node %s pods=%d label=zone=%s %s %s", name, 4+r.IntN(8), r.pick("a", "b", "c"), r.maybe(.3, unusual...), r.maybe(.1, "podcidr=10.0.0.0/30"))
+		r.say("node %s pods=%d label=zone=%s %s %s", name, 4+r.IntN(8), r.pick("a", "b", "c"), r.maybe(.3, unusual...), r.maybe(.1, "podcidr=10.0.0.0/30")+" "+r.maybe(.15, fmt.Sprintf("tunnel=vxlan@10.0.0.%d", r.IntN(16)), fmt.Sprintf("tunnel=ipip@10.0.1.%d", r.IntN(16)), "key=wireguard"))
 	}
 }
 
@@ -105,6 +109,9 @@ func (r *tight) pools(windows bool) (out []rarePool) {
 	}
 	if r.IntN(3) == 0 {
 		add("third", "10.0.2.0", special())
+	}
+	if r.IntN(12) == 0 {
+		add("within", r.pick("10.0.0.0", "10.0.0.8", "10.0.1.0"), special())
 	}
 	if r.IntN(4) == 0 {
 		add("services", "10.0.3.0", "uses=LoadBalancer"+r.maybe(.3, ",Workload"))
@@ -151,6 +158,9 @@ func (r *tight) rareBlock(cidr netip.Prefix, owners, namespaces []string, servic
 		}
 		addr = addr.Next()
 	}
+	if exists && !services && cidr.Contains(addr) && addr.Is4() {
+		r.free = append(r.free, addr)
+	}
 }
 
 // user draws who uses an address; its block may not exist.
@@ -179,6 +189,15 @@ func (r *tight) user(addr netip.Addr, pod, node string, exists bool) {
 	case n == 8:
 		r.say("use %s %s %s asks=%s %s", addr, pod, node, addr, like)
 	default:
+		if n := len(r.free); addr.Is6() && n > 0 && r.IntN(2) == 0 { // of both families
+			v4 := r.free[n-1]
+			r.free = r.free[:n-1]
+			for _, a := range []netip.Addr{v4, addr} {
+				r.say("alloc %s pod=%s node=%s handle=k8s-pod-network.c%d", a, pod, node, r.pods)
+			}
+			r.say("pod %s %s %s,%s cid=c%d %s", pod, node, v4, addr, r.pods, like)
+			return
+		}
 		r.say("use %s %s %s %s", addr, pod, node, like)
 	}
 }

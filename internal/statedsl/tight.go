@@ -103,6 +103,8 @@ type tight struct {
 	lines, hosts []string
 	// pods counts them, for their names.
 	pods int
+	// free holds IPv4 addresses that no one uses, for pods of both families.
+	free []netip.Addr
 }
 
 func (r *tight) say(format string, args ...any) {

@@ -100,7 +100,7 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 }
 
 // checkPlaces checks that the nodes have enough addresses of their own for all pods that a plan
-// moves together. Pods with the fewest possible nodes start first. If a node would have to claim a
+// moves together, and admit as many pods. Pods with the fewest possible nodes start first. If a node would have to claim a
 // block, the next eviction waits for that instead (WouldBorrow in package moves).
 func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) {
 	t.Helper()
@@ -127,11 +127,24 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 		}
 	}
 	a := capacity.NewAllocator(w.State)
+	admits := map[string]int{} // how many pods of other nodes fit on each node
+	for _, h := range w.NodeStates {
+		admits[h.Name] = 1 << 30
+		if h.Node != nil && h.Node.AllocatablePods > 0 && h.Node.AllocatablePods >= bound(st, h.Name) {
+			admits[h.Name] = h.Node.AllocatablePods - bound(w.State, h.Name)
+		}
+	}
 	for _, pod := range slices.SortedFunc(maps.Keys(places), func(x, y *blocks.Workload) int {
 		return cmp.Or(cmp.Compare(len(places[x]), len(places[y])), cmp.Compare(x.FullName(), y.FullName()))
 	}) {
 		finds := func(node string) bool {
+			if admits[node] <= 0 {
+				return false
+			}
 			got, own := w.OwnAddress(a, pod, node, family(pod))
+			if own {
+				admits[node]--
+			}
 			if !own && got.Addr.IsValid() {
 				a.Release(got.Block, got.Addr) // it would borrow there, so it starts elsewhere
 			}
@@ -141,6 +154,16 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 			t.Errorf("pods that move use all addresses, and none is left for %s on %v", pod.FullName(), places[pod])
 		}
 	}
+}
+
+// bound counts the pods on a node that have not ended.
+func bound(st *state.State, node string) (n int) {
+	for _, pod := range st.Workloads {
+		if pod.Node == node && !pod.Ended() {
+			n++
+		}
+	}
+	return n
 }
 
 // checkReceivers checks that each node that MayFill does not name has addresses of its own for all
@@ -377,6 +400,10 @@ func narrowedRequests(rnd *rand.Rand) map[string]repair.Request {
 // TestLawInRareStates checks states that once broke the law, reduced to the essentials.
 func TestLawInRareStates(t *testing.T) {
 	for name, text := range map[string]string{
+		"the only other node with addresses admits no more pods": "budget none\nnode a pods=8\nnode b pods=3\nnode new pods=9\npool pods 10.0.0.0/28 size=30\n" +
+			"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a of=ReplicaSet/web ready\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nuse 10.0.0.4 shop/x a of=ReplicaSet/web ready\n" +
+			"use 10.0.0.5 shop/y a of=ReplicaSet/web ready\nblock 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nuse 10.0.0.8 shop/z b of=ReplicaSet/api ready noevict\nuse 10.0.0.9 shop/u b of=ReplicaSet/api ready\n" +
+			"block 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\nuse 10.0.0.12 shop/v b of=ReplicaSet/api ready noevict\npod shop/w new phase=Pending of=ReplicaSet/web\n",
 		"v3.32 may take a node's empty block, and its affinity without a block makes another": "version v3.32.1\nnode n0\nnode n1\nnode n2\npool first 10.0.0.0/30 size=31\n" +
 			"pool second 10.0.1.0/30 size=30\nblock 10.0.0.0/32 n2\nuse 10.0.0.0 blue/p1 n0 pools=second\nblock 10.0.0.2/32 n0\nuse 10.0.0.2 bare/p3 n0\naffinity 10.0.0.3/32 n1\n" +
 			"block 10.0.1.0/30 n1\naffinity 10.0.1.0/30 n1\n",
