@@ -130,8 +130,8 @@ type Workload struct {
 	// FelixOnly is true for a pod of calico-node whose probes ask Felix and not BIRD, as where
 	// BGP is off (Tigera's operator, calico-vxlan.yaml, kubespray).
 	FelixOnly bool
-	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones;
-	// its storage may be bound to the node.
+	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones, or a
+	// hostPath and is not a DaemonSet's; its storage may be bound to the node.
 	HasClaim bool
 	// HasScratch is true if the pod has an emptyDir volume, which is lost with the pod.
 	HasScratch bool

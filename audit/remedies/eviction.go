@@ -23,7 +23,7 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	case w.NoEviction:
 		return "is marked against eviction"
 	case w.HasClaim:
-		return "has storage (a PersistentVolumeClaim) that may be bound to its node"
+		return "has storage (a PersistentVolumeClaim or hostPath) that may be bound to its node"
 	case w.Controller != nil && w.Controller.Kind == "Job":
 		return "belongs to Job " + w.Controller.Name + ", and its work would be lost"
 	case w.Controller != nil && w.Controller.Kind == "Node":

@@ -353,3 +353,15 @@ func TestVirtualMachineMetadata(t *testing.T) {
 		}
 	}
 }
+
+// TestVolumesOfTheNode: a pod with a hostPath would miss its files on another node. A DaemonSet's
+// pod restarts on its own node.
+func TestVolumesOfTheNode(t *testing.T) {
+	for kind, want := range map[string]bool{"ReplicaSet": true, "DaemonSet": false} {
+		pod := all[blocks.Workload](decodeOne(t, pods, `{"metadata":{"name":"p","namespace":"n","ownerReferences":[{"apiVersion":"apps/v1","kind":"`+kind+`","name":"x","uid":"u","controller":true}]},
+			"spec":{"nodeName":"a","volumes":[{"name":"logs","hostPath":{"path":"/var/log"}},{"name":"c","configMap":{}}]},"status":{"phase":"Running"}}`))[0]
+		if pod.HasClaim != want || pod.HasScratch {
+			t.Errorf("%s: storage of the node %t, want %t; scratch %t", kind, pod.HasClaim, want, pod.HasScratch)
+		}
+	}
+}

@@ -53,7 +53,7 @@ func podMask(labels *fieldMask) *fieldMask {
 			nodeAffinity,
 			tolerations,
 			listOf("containers", 2, needing("-felix-ready", object("", 0, probe("livenessProbe", 10), probe("readinessProbe", 11)))),
-			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
+			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("hostPath", 1), object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
 			listOf("containerStatuses", 8, needing("finishedAt", object("", 0, object("state", 2, object("terminated", 3, timeField("finishedAt", 6)))))),
@@ -89,6 +89,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
 	var where placement
+	var hostPath bool
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
@@ -128,7 +129,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "containers":
 			quietly(r, func() { p.FelixOnly = felixOnly(r) })
 		case "volumes":
-			asOne(r, func() { podVolumes(r, p) })
+			asOne(r, func() { hostPath = podVolumes(r, p) })
 		}
 	}, func(key []byte) {
 		switch string(key) {
@@ -169,6 +170,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if (p.OfDaemonSet() || p.HostNetwork) && !p.CalicoNode() {
 		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
+	p.HasClaim = p.HasClaim || hostPath && !p.OfDaemonSet() // on its own node, it finds the files again
 	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
 	// status.podIP repeats the first of podIPs. Clusters older than dual-stack only have
 	// status.podIP.
@@ -300,8 +302,9 @@ func felixOnly(r *JSONReader) (felix bool) {
 	return felix && !bird
 }
 
-// podVolumes records whether the pod has a volume claim or scratch space.
-func podVolumes(r *JSONReader, p *blocks.Workload) {
+// podVolumes records whether the pod has a volume claim or scratch space, and reports whether it has
+// a volume of its node.
+func podVolumes(r *JSONReader, p *blocks.Workload) (hostPath bool) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
 			switch string(key) {
@@ -309,9 +312,12 @@ func podVolumes(r *JSONReader, p *blocks.Workload) {
 				p.HasClaim = r.Object(func([]byte) {}) || p.HasClaim
 			case "emptyDir":
 				p.HasScratch = r.Object(func([]byte) {}) || p.HasScratch
+			case "hostPath":
+				hostPath = r.Object(func([]byte) {}) || hostPath
 			}
 		})
 	})
+	return hostPath
 }
 
 // mayNameAddress reports whether an unparseable field of a pod may contain one of its
