@@ -145,3 +145,18 @@ func namedElsewhere(st *state.State) (out []*blocks.Workload) {
 	}
 	return out
 }
+
+// namedHere names the pods that ask by name for an address of a block of their own node, and that
+// may start on another node next time.
+func namedHere(st *state.State) (out []string) {
+	nodes := slices.DeleteFunc(slices.Clone(st.NodeStates), func(h *state.NodeState) bool { return h.Node == nil })
+	for _, w := range st.Named() {
+		may := w.Placement.Matcher()
+		leaves := func(h *state.NodeState) bool { return h.Name != w.Node && may(h.Node) }
+		own := func(a netip.Addr) bool { b := st.CoveringBlock(a); return b != nil && b.Owner.Node() == w.Node }
+		if w.Node != "" && w.Controller != nil && !w.OfDaemonSet() && slices.ContainsFunc(w.Extras().StaticIPs, own) && slices.ContainsFunc(nodes, leaves) {
+			out = append(out, w.FullName())
+		}
+	}
+	return out
+}

@@ -167,6 +167,9 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 		}
 		say("%s by name for an address of another node's block, and with strict affinity on get none when they start again: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(names))
 	}
+	if pods := namedHere(after); x.To && len(pods) > 0 {
+		say("%s by name for an address. With strict affinity on, only the node that owns its block gives it, and a pod that starts elsewhere gets none: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(pods))
+	}
 	if n := len(x.Borrowers); n > 0 {
 		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
 	}
