@@ -197,14 +197,46 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 
 // PinnedPools returns the pools that hold addresses of a pod although neither Calico assigns from
 // them automatically nor the pod asks for them. The CNI configuration may name them (ipv4_pools),
-// also for the next pod.
+// also for the next pod. It may also name an automatic pool, as kubespray's does, if pods use
+// another one only when they ask for it.
 func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool) {
 	for a := range w.Addresses {
 		pools = append(pools, slices.DeleteFunc(st.poolsAt(IPPrefix(a)), func(p *Pool) bool {
-			return p.Family() != f || !p.ServesWorkloads() || p.Automatic && p.selected.Len() > 0 || w.StaticAddress || len(st.RequestedNames(w, f)) > 0
+			return p.Family() != f || !p.ServesWorkloads() || p.Automatic && p.selected.Len() > 0 && !st.isAlone(p) || w.StaticAddress || len(st.RequestedNames(w, f)) > 0
 		})...)
 	}
 	return pools
+}
+
+// isAlone reports whether pods use another automatic pool of a pool's nodes only if they ask for it.
+func (st *State) isAlone(p *Pool) bool {
+	return slices.ContainsFunc(*Derived(st, findAskedOnly), func(q *Pool) bool {
+		return q != p && q.Family() == p.Family() && p.selected.Without(q.selected).Len() < p.selected.Len()
+	})
+}
+
+// askedOnly are the automatic pools for all namespaces that only pods which ask for them use.
+type askedOnly []*Pool
+
+func findAskedOnly(st *State) *askedOnly {
+	asked, plain, out := map[*Pool]bool{}, map[*Pool]bool{}, askedOnly{}
+	for _, w := range st.Workloads {
+		for a := range w.Addresses {
+			users := plain
+			if len(st.RequestedNames(w, blocks.FamilyOf(a))) > 0 {
+				users = asked
+			}
+			for _, p := range st.poolsAt(IPPrefix(a)) {
+				users[p] = users[p] || w.Live() && !w.StaticAddress
+			}
+		}
+	}
+	for _, p := range st.Pools {
+		if asked[p] && !plain[p] && p.Automatic && p.ServesWorkloads() && p.ServesAllNamespaces() {
+			out = append(out, p)
+		}
+	}
+	return &out
 }
 
 // UnmetRequest explains why Calico does not assign from a pool that a pod asks for; empty if there

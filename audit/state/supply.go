@@ -228,7 +228,11 @@ func countSupply(st *State) *supply {
 			for _, p := range asked {
 				asking[p] = append(asking[p], w.Node)
 			}
-			pinned = append(pinned, st.PinnedPools(w, f)...) // the CNI configuration of any node may name them
+			for _, p := range st.PinnedPools(w, f) { // the CNI configuration of any node may name them
+				if !slices.Contains(pinned, p) {
+					pinned = append(pinned, p)
+				}
+			}
 		}
 	}
 	for _, b := range st.IPBlocks {

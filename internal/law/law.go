@@ -127,7 +127,7 @@ func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) sea
 	s := seat{node: node, family: f, namespace: pod.Namespace}
 	asked, asks := w.RequestedPools(pod, f)
 	for a := range pod.Addresses {
-		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && w.byRequestOnly(p) {
+		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && (w.byRequestOnly(p) || w.avoidsOther(p)) {
 			asked = append(asked, p)
 		}
 	}
@@ -269,6 +269,27 @@ func (w *Witness) tunnels(h *state.NodeState) (out []seat) {
 // byRequestOnly reports whether Calico assigns addresses of a pool only to pods that ask for it.
 func (w *Witness) byRequestOnly(p *state.Pool) bool {
 	return !p.Automatic || !slices.ContainsFunc(w.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) })
+}
+
+// avoidsOther reports whether pods use another automatic pool of the same nodes only if they ask for
+// it, as in clusters whose CNI configuration names one pool (kubespray's default).
+func (w *Witness) avoidsOther(p *state.Pool) bool {
+	return slices.ContainsFunc(w.Pools, func(q *state.Pool) bool {
+		asked, plain := 0, 0
+		for _, pod := range w.Workloads {
+			for a := range pod.Addresses {
+				switch _, asks := w.RequestedPools(pod, q.Family()); {
+				case !q.CIDR.Contains(a) || pod.StaticAddress || !pod.Live():
+				case asks:
+					asked++
+				default:
+					plain++
+				}
+			}
+		}
+		return q != p && q.Family() == p.Family() && q.Automatic && q.ServesWorkloads() && q.ServesAllNamespaces() && asked > 0 && plain == 0 &&
+			slices.ContainsFunc(w.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && p.SelectsNode(h.Node) && q.SelectsNode(h.Node) })
+	})
 }
 
 // plain reports whether every pool treats a namespace like one without labels.

@@ -132,14 +132,14 @@ func (r *tight) rareBlock(cidr netip.Prefix, owners, namespaces []string, servic
 	if services {
 		owner = "virtual:load-balancer"
 	}
-	exists := r.IntN(12) > 0
+	exists := r.IntN(12) > 0 && r.first(cidr)
 	if exists {
 		r.say("block %s %s %s", cidr, owner, r.maybe(.2, "age=1m", "deleted", "noage", "claimed=30s", "claimed=10m", "strict"))
 	}
-	if owner != "-" && r.IntN(10) > 0 {
+	if owner != "-" && r.IntN(10) > 0 && r.first(owner+cidr.String()) {
 		r.say("affinity %s %s %s", cidr, owner, r.maybe(.2, "state=pending", "state=pendingDeletion", "deleted", "unlabelled"))
 	}
-	if other := r.pick(r.hosts...); r.IntN(12) == 0 && other != owner {
+	if other := r.pick(r.hosts...); r.IntN(12) == 0 && other != owner && r.first(other+cidr.String()) {
 		r.say("affinity %s %s %s", cidr, other, r.maybe(.4, "state=pending", "state=pendingDeletion", "deleted"))
 	}
 	size := 1 << (cidr.Addr().BitLen() - cidr.Bits())
@@ -151,6 +151,7 @@ func (r *tight) rareBlock(cidr netip.Prefix, owners, namespaces []string, servic
 			node = owner
 		}
 		switch {
+		case !r.first(addr): // in use already
 		case services && exists:
 			r.say("alloc %s handle=lb-%d service=shop/s%d", addr, r.pods, r.pods)
 		case !services:
@@ -158,7 +159,7 @@ func (r *tight) rareBlock(cidr netip.Prefix, owners, namespaces []string, servic
 		}
 		addr = addr.Next()
 	}
-	if exists && !services && cidr.Contains(addr) && addr.Is4() {
+	if exists && !services && cidr.Contains(addr) && addr.Is4() && r.first(addr) {
 		r.free = append(r.free, addr)
 	}
 }
@@ -200,6 +201,17 @@ func (r *tight) user(addr netip.Addr, pod, node string, exists bool) {
 		}
 		r.say("use %s %s %s %s", addr, pod, node, like)
 	}
+}
+
+// first reports whether a block's CIDR, an affinity or an address is drawn for the first time. Pools
+// and blocks may overlap.
+func (r *tight) first(p any) bool {
+	if r.drawn == nil {
+		r.drawn = map[any]bool{}
+	}
+	was := r.drawn[p]
+	r.drawn[p] = true
+	return !was
 }
 
 func (r *tight) pick(words ...string) string { return words[r.IntN(len(words))] }

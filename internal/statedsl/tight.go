@@ -105,6 +105,8 @@ type tight struct {
 	pods int
 	// free holds IPv4 addresses that no one uses, for pods of both families.
 	free []netip.Addr
+	// drawn holds the blocks and addresses of a Rare state.
+	drawn map[any]bool
 }
 
 func (r *tight) say(format string, args ...any) {

@@ -400,6 +400,9 @@ func narrowedRequests(rnd *rand.Rand) map[string]repair.Request {
 // TestLawInRareStates checks states that once broke the law, reduced to the essentials.
 func TestLawInRareStates(t *testing.T) {
 	for name, text := range map[string]string{
+		"the CNI configuration names the first pool, so its pods get no address of the second": "node n1\nnode n2\nnamespace red pools=second\npool first 10.0.0.0/29 size=30\n" +
+			"pool second 10.0.1.0/29 size=30\nblock 10.0.0.0/30 n1\naffinity 10.0.0.0/30 n1\nfill 10.0.0.0/30 4 n1\nblock 10.0.0.4/30 n1\naffinity 10.0.0.4/30 n1\n" +
+			"block 10.0.1.0/30 n1\naffinity 10.0.1.0/30 n1\nuse 10.0.1.0 red/x n1\n",
 		"the only other node with addresses admits no more pods": "budget none\nnode a pods=8\nnode b pods=3\nnode new pods=9\npool pods 10.0.0.0/28 size=30\n" +
 			"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a of=ReplicaSet/web ready\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nuse 10.0.0.4 shop/x a of=ReplicaSet/web ready\n" +
 			"use 10.0.0.5 shop/y a of=ReplicaSet/web ready\nblock 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nuse 10.0.0.8 shop/z b of=ReplicaSet/api ready noevict\nuse 10.0.0.9 shop/u b of=ReplicaSet/api ready\n" +
