@@ -79,10 +79,28 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	case recordedTwice(st, b, r.Addr()):
 		return state.Because(state.RetainConflict, "several blocks record it")
 	}
+	if pod := (*state.Derived(st, indexFloating))[r.Addr()]; pod != "" && !st.Reserved.Contains(r.Addr()) && st.EnabledPool(r.Addr()) != nil {
+		return state.Because(state.RetainInUse, "pod %s has it as a floating IP, and Calico could assign it to another pod, whose traffic would go to this one: reserve it first (IPReservation)", pod)
+	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
 		return state.Because(state.RetainNotRead, "a block that cannot be evaluated may hold another address of its handle")
 	}
 	return state.Bar{}
+}
+
+// floating holds, by floating IP, the name of a live pod that has it. No block records such a use.
+type floating map[netip.Addr]string
+
+func indexFloating(st *state.State) *floating {
+	out := floating{}
+	for _, w := range st.Workloads {
+		for _, a := range w.Extras().FloatingIPs {
+			if w.Live() {
+				out[a] = w.FullName()
+			}
+		}
+	}
+	return &out
 }
 
 // recordedTwice reports whether another block records an address, too.
