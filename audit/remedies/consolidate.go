@@ -159,7 +159,7 @@ func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	}
 	node := n.Host.Node
 	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
-	if !takesPods || node.Windows || !node.Deleting.IsZero() || !n.NoBlock() || st.DoubtOf(n) != "" {
+	if !takesPods || node.Windows || leaving(node) || !n.NoBlock() || st.DoubtOf(n) != "" {
 		return false
 	}
 	return n.Cause.Shortfall()

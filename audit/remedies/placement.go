@@ -72,11 +72,20 @@ func (st *Remedies) seats(x demand) []seat {
 	return out
 }
 
-// admits counts the pods that a node still takes: at most status.allocatable.pods, and none while it
-// is being deleted.
+// leaving reports whether a node is about to be deleted: by its deletionTimestamp, or by the taints
+// of the cluster autoscaler (cluster-autoscaler/utils/taints, ToBeDeletedTaint) and of Karpenter
+// (pkg/apis/v1, DisruptedTaintKey; before v1, karpenter.sh/disruption).
+func leaving(n *blocks.Node) bool {
+	return !n.Deleting.IsZero() || slices.ContainsFunc(n.Taints, func(t blocks.Taint) bool {
+		return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted" || t.Key == "karpenter.sh/disruption"
+	})
+}
+
+// admits counts the pods that a node still takes: at most status.allocatable.pods, and none if it is
+// about to be deleted.
 func (st *Remedies) admits(h *state.NodeState) int {
 	switch {
-	case !h.Node.Deleting.IsZero():
+	case leaving(h.Node):
 		return 0
 	case h.Node.AllocatablePods == 0: // unknown
 		return math.MaxInt
