@@ -86,10 +86,18 @@ func compareSeats(a, b seat) int { return strings.Compare(fmt.Sprint(a), fmt.Spr
 type Witness struct {
 	*state.State
 	promised map[seat]promise
+	// alone are the pools whose nodes use no other pool without a request, before the change.
+	alone map[netip.Prefix]bool
 }
 
 // New returns a Witness of a state. It adds missing records of addresses that pods use.
-func New(st *state.State) *Witness { return &Witness{State: withUsed(st)} }
+func New(st *state.State) *Witness {
+	w := &Witness{State: withUsed(st), alone: map[netip.Prefix]bool{}}
+	for _, p := range w.Pools {
+		w.alone[p.CIDR] = p.ServesWorkloads() && w.avoidsOther(p)
+	}
+	return w
+}
 
 // Worse names the seats whose next pod gets less in a later state. It ignores losses of nodes for
 // which the plan announces them; done is nil without a plan.
@@ -98,6 +106,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 		w.promised = w.promises(w.seats(), w.lacking(), false)
 	}
 	then := New(after)
+	then.alone = w.alone
 	now := then.promises(slices.Collect(maps.Keys(w.promised)), then.lacking(), false)
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
 		lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node))
@@ -127,7 +136,7 @@ func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) sea
 	s := seat{node: node, family: f, namespace: pod.Namespace}
 	asked, asks := w.RequestedPools(pod, f)
 	for a := range pod.Addresses {
-		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && (w.byRequestOnly(p) || w.avoidsOther(p)) {
+		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && w.byRequestOnly(p) {
 			asked = append(asked, p)
 		}
 	}
@@ -237,6 +246,11 @@ func (w *Witness) seats() (out []seat) {
 				}
 				s := w.seatOf(pod, h.Name, f)
 				_, asks := w.RequestedPools(pod, f)
+				for a := range pod.Addresses {
+					if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && s.pools == "" && !asks && !pod.StaticAddress && w.alone[p.CIDR] {
+						s.pools = p.CIDR.String() + " " // the CNI configuration may name it
+					}
+				}
 				if s.pools == "" && (asks || w.plain(pod.Namespace)) {
 					continue
 				}
