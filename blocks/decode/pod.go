@@ -88,8 +88,7 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
-	var where placement
-	var hostPath bool
+	where, hostPath := placement{}, false
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
@@ -302,8 +301,7 @@ func felixOnly(r *JSONReader) (felix bool) {
 	return felix && !bird
 }
 
-// podVolumes records whether the pod has a volume claim or scratch space, and reports whether it has
-// a volume of its node.
+// podVolumes records volume claims and scratch space, and reports whether the pod has a hostPath.
 func podVolumes(r *JSONReader, p *blocks.Workload) (hostPath bool) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
