@@ -23,6 +23,8 @@ type Node struct {
 	// Wireguard holds [TypeWireguard] if Felix published a public key for IPv4, and
 	// [TypeWireguardV6] if it published one for IPv6.
 	Wireguard []string
+	// FlannelIP is the address with which flannel has registered the node; invalid if there is none.
+	FlannelIP netip.Addr
 	// Flannel is true if flannel has registered the node, which lets other nodes route to its
 	// podCIDR.
 	Flannel bool

@@ -18,11 +18,11 @@ var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info, state.Warning},
-	Graded:     "info; warning if flannel has not registered a node, or if pods wait on a node without a podCIDR",
+	Graded:     "info; warning if flannel has not registered a node, or with an address that is not its own, if pods wait on a node without a podCIDR, or if no block contains a pod's address during a migration from flannel",
 	Why:        "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these pods, and no plan records their addresses.",
 	Confirm:    "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:    "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
+	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.LeaveFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
 	Never:      "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires:   state.OtherIPAMReads,
 	Optional:   []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
@@ -33,22 +33,21 @@ var configOtherIPAM = audit.Check{
 		switch {
 		case other.Cluster:
 			x.Message = other.Reason
-			x.Evidence = state.Evidences("its pods", phrase.Some(slices.Sorted(maps.Values(agents))), "waiting pods", waiting.OfOthers(st))
 			left := beside.Objects(st)
-			x.Evidence = append(x.Evidence, state.Evidences("objects of Calico's IPAM", left)...)
-			if lost := beside.Unregistered(st); len(lost) > 0 {
-				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, lost, true, []remedies.Remedy{remedies.RestartFlannel}
-				x.Message = fmt.Sprintf("flannel has not registered %s, unlike other nodes, which have no route to its pods; %s", phrase.Some(lost), other.Reason)
-				f.Add(x)
-				return
+			x.Evidence = state.Evidences("its pods", phrase.Some(slices.Sorted(maps.Values(agents))), "waiting pods", waiting.OfOthers(st), "objects of Calico's IPAM", left)
+			warn := func(nodes []string, by remedies.Remedy, format string, args ...any) {
+				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, nodes, true, []remedies.Remedy{by}
+				x.Message = fmt.Sprintf(format, args...) + "; " + other.Reason
 			}
-			if lacking := beside.WithoutPodCIDR(st); len(lacking) > 0 {
-				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, lacking, true, []remedies.Remedy{remedies.AssignPodCIDR}
-				x.Message = fmt.Sprintf("pods wait on %s, which %s no podCIDR, unlike other nodes; %s", phrase.Some(lacking), phrase.One(len(lacking), "has", "have"), other.Reason)
-				f.Add(x)
-				return
-			}
+			lost, lacking := beside.Unregistered(st), beside.WithoutPodCIDR(st)
+			astray, where := beside.Astray(st)
 			switch {
+			case len(lost) > 0:
+				warn(lost, remedies.RestartFlannel, "flannel has not registered %s, unlike other nodes, which have no route to its pods", phrase.Some(lost))
+			case len(lacking) > 0:
+				warn(lacking, remedies.AssignPodCIDR, "pods wait on %s, which %s no podCIDR, unlike other nodes", phrase.Some(lacking), phrase.One(len(lacking), "has", "have"))
+			case len(astray) > 0:
+				warn(astray, remedies.RestartFlannel, "flannel registered %s, which is not its InternalIP, unlike on the other nodes: they send traffic for its pods there, and it sends its own from there", phrase.Some(where))
 			case other.Mixed:
 				x.Remedies = []remedies.Remedy{remedies.StopUpgrade} // its records are leaked only when the pods have ended
 			case beside.Tunnels(st):
@@ -57,6 +56,14 @@ var configOtherIPAM = audit.Check{
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
 		case len(other.Pods) > 0:
+			if nodes, unrouted := beside.FromFlannel(st, other.Pods); len(nodes) > 0 {
+				x.Message = fmt.Sprintf("%s %s migrating from flannel", phrase.Some(nodes), phrase.One(len(nodes), "is", "are"))
+				if x.Nodes, x.Remedies = nodes, []remedies.Remedy{remedies.LeaveFlannel}; len(unrouted) > 0 {
+					x.Severity = state.Warning
+					x.Message += fmt.Sprintf(", and no block contains the addresses of %s %s: nodes that have migrated have no route to them", phrase.One(len(unrouted), "pod", "pods"), phrase.Some(unrouted))
+				}
+				break
+			}
 			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
 			for _, w := range other.Pods[:min(len(other.Pods), 3)] {
 				x.Evidence = append(x.Evidence, state.Evidence{Name: w.FullName(), Value: st.OtherIPAMOf(w)})

@@ -2,8 +2,10 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -17,11 +19,11 @@ var whereaboutsExhausted = audit.Check{
 	Misread:  "Excluded addresses are known only from the network attachment. If it was not read, the whole range counts.",
 	Remedies: moreAddresses,
 	Never:    "Never remove entries of the pool to make room, unless their pods are proven gone.",
-	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
 			if used >= usable {
-				f.Add(capacityFinding(f, p, usable, used, fmt.Sprintf("pool %s has no address left to assign: %d of %d are in use", p.FullName(), used, usable)))
+				f.Add(capacityFinding(st, f, p, usable, used, fmt.Sprintf("pool %s has no address left to assign: %d of %d are in use", p.FullName(), used, usable)))
 			}
 		})
 	},
@@ -30,6 +32,7 @@ var whereaboutsExhausted = audit.Check{
 var moreAddresses = []remedies.Remedy{
 	remedies.ByHand("look for stranded addresses first; otherwise add a range (ipRanges) or enlarge the range, in the network attachment and in the network itself", "new pods get addresses",
 		"the network must route and admit the new addresses; pods that run keep theirs", "calico-audit report --check whereabouts"),
+	remedies.ByHand("delete the finished pods that hold addresses of the range, and let their Jobs delete them (ttlSecondsAfterFinished)", "Whereabouts frees their addresses", "the pods' logs are gone", "calico-audit report --check whereabouts"),
 }
 
 // eachCapacity calls fn for each pool with a known size.
@@ -41,9 +44,14 @@ func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uin
 	}
 }
 
-func capacityFinding(f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
+func capacityFinding(st *state.State, f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
+	by := moreAddresses[:1]
+	if ended := whereabouts.Of(st).Ended(p); len(ended) > 0 {
+		message += fmt.Sprintf(", %d of them recorded for finished pods (%s)", len(ended), phrase.Some(slices.Compact(slices.Clone(ended))))
+		by = []remedies.Remedy{moreAddresses[1], moreAddresses[0]}
+	}
 	return audit.Finding{
-		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: f.Check.Remedies, Pools: []string{p.FullName()},
+		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: by, Pools: []string{p.FullName()},
 		Evidence: state.Evidences("range", p.RangeText, "addresses", fmt.Sprint(usable), "in use", fmt.Sprint(used), "node", p.Node),
 	}
 }

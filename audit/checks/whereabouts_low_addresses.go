@@ -16,11 +16,11 @@ var whereaboutsLowAddresses = audit.Check{
 	Misread:  whereaboutsExhausted.Misread,
 	Remedies: moreAddresses,
 	Never:    whereaboutsExhausted.Never,
-	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes},
+	Requires: []blocks.Resource{blocks.WhereaboutsPools}, Optional: []blocks.Resource{blocks.NetworkAttachments, blocks.NodeSlicePools, blocks.Nodes, blocks.Pods},
 	Run: func(st *state.State, f *audit.Findings) {
 		eachCapacity(st, func(p *whereabouts.Pool, usable, used uint64) {
 			if left := usable - used; used < usable && left*10 < usable {
-				f.Add(capacityFinding(f, p, usable, used, fmt.Sprintf("pool %s has %d of %d addresses left to assign", p.FullName(), left, usable)))
+				f.Add(capacityFinding(st, f, p, usable, used, fmt.Sprintf("pool %s has %d of %d addresses left to assign: %d are in use", p.FullName(), left, usable, used)))
 			}
 		})
 	},

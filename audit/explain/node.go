@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -74,7 +75,12 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		s.fact("", "runs", x.unread(blocks.Pods))
 	}
 	for _, a := range n.Addresses {
-		s.fact(src, "address", a.String())
+		s.fact(src, "address", a.String()+besideInternal(n, a.Addr()))
+	}
+	for _, c := range n.PodCIDRs {
+		if !x.OtherIPAM().Cluster {
+			s.fact(src, "podCIDR", c.String()+", which Calico's IPAM ignores")
+		}
 	}
 	if n.ASNumber != 0 {
 		s.factf(src, "AS number", "%d", n.ASNumber)
@@ -82,6 +88,15 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 	if n.RouteReflectorID != "" {
 		s.factf(src, "route reflector", "cluster ID %s", n.RouteReflectorID)
 	}
+}
+
+// besideInternal compares the Calico address of a node with its InternalIPs of that family.
+func besideInternal(n *blocks.Node, a netip.Addr) string {
+	others := slices.DeleteFunc(slices.Clone(n.InternalIPs), func(o netip.Addr) bool { return o.Is4() != a.Is4() })
+	if len(others) == 0 || slices.Contains(others, a) {
+		return ""
+	}
+	return fmt.Sprintf("; its InternalIP is %s, and other nodes reach its pods only if their packets arrive at %s", others[0], a)
 }
 
 func schedulableText(h *state.NodeState) string {

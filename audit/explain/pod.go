@@ -56,7 +56,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 		s.factf(src, "asks for", "%s (cni.projectcalico.org/ipAddrs)", a)
 	}
 	for _, a := range w.Extras().FloatingIPs {
-		s.fact(src, "floating IP", a.String()+x.floatingText(a))
+		s.fact(src, "floating IP", a.String()+x.floatingText(a)+x.floatingRoute(w, a))
 	}
 	if n := x.nodeNamed(w.Node); n != nil {
 		h := x.NodeState(w.Node)
@@ -81,6 +81,24 @@ func (x *explainer) floatingText(a netip.Addr) (text string) {
 		}
 	}
 	return text
+}
+
+// floatingRoute explains why other nodes may have no route to a floating IP of a pod: only BIRD announces
+// one, if a pool contains it, and ignores those of VXLAN pools (confd bird_ipam.cfg.template).
+func (x *explainer) floatingRoute(w *blocks.Workload, a netip.Addr) string {
+	vxlan := func(p *state.Pool) bool { return p != nil && p.VXLAN != "" && p.VXLAN != blocks.EncapNever }
+	p := x.PoolOf(state.IPPrefix(a))
+	switch {
+	case x.unread(blocks.Pools) != "":
+		return ""
+	case vxlan(p):
+		return "; other nodes have no route to it, because its pool uses VXLAN"
+	case p == nil:
+		return "; other nodes have no route to it, because it lies in no pool"
+	case slices.ContainsFunc(w.StatusIPs, func(own netip.Addr) bool { return vxlan(x.PoolOf(state.IPPrefix(own))) }):
+		return "; other nodes have a route to it only if calico-node runs BIRD, which VXLAN does not need"
+	}
+	return ""
 }
 
 // floatsOf names the live pods that have an address as a floating IP.

@@ -53,7 +53,7 @@ var (
 	CorrectNetwork = ByHand("create the NetworkAttachmentDefinition, or correct the annotation k8s.v1.cni.cncf.io/networks in the pod's template", "Multus attaches the next pod", "pods restart if their template changes",
 		"kubectl get network-attachment-definitions --all-namespaces")
 	// FreeRange is for a network without an address left.
-	FreeRange = ByHand("release addresses that deleted pods left in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
+	FreeRange = ByHand("release addresses that deleted or finished pods hold in the range, or enlarge it", "the kubelet's next attempt succeeds", "the network itself must have room for a larger range", "calico-audit report --check whereabouts")
 	// ReadEvents is for pods that wait for no visible reason.
 	ReadEvents = ByHand("read the kubelet's events of the pod, then the CNI plugin's log on its node (/var/log/calico/cni/cni.log)", "they name the error", "none")
 )

@@ -23,8 +23,8 @@ type OtherIPAM struct {
 	Reason string
 	// Unknown explains why it is not known whether Cluster is true; empty if it is known.
 	Unknown string
-	// Pods lists single pods if Cluster is false: pods outside all pools, and pods that bypass
-	// IPAM by annotation.
+	// Pods lists single pods if Cluster is false: pods outside all pools, pods that bypass IPAM
+	// by annotation, and those of nodes that are migrating from flannel.
 	Pods []*blocks.Workload
 
 	// reasons holds, for each of Pods, why it is listed.
@@ -128,6 +128,9 @@ func (st *State) findOtherIPAM() {
 		if all = all && elsewhere; outside {
 			o.Pods = append(o.Pods, w)
 			o.reasons[w] = fmt.Sprintf("pod %s has its address from another IPAM: it is outside all pools and in no block", w.FullName())
+		} else if h := st.nodeStates[w.Node]; elsewhere && h != nil && h.Node != nil && h.Node.FromFlannel() {
+			o.Pods = append(o.Pods, w)
+			o.reasons[w] = fmt.Sprintf("node %s is migrating from flannel, which assigned the address of pod %s", w.Node, w.FullName())
 		}
 	}
 	switch {

@@ -19,6 +19,7 @@ const (
 	annotationASNumber     = "projectcalico.org/ASNumber"
 	annotationRRClusterID  = "projectcalico.org/RouteReflectorClusterID"
 	annotationFlannel      = "flannel.alpha.coreos.com/backend-type"
+	annotationFlannelIP    = "flannel.alpha.coreos.com/public-ip"
 )
 
 var nodeAddressAnnotations = []string{
@@ -63,7 +64,7 @@ var nodes = describe(Kind{
 func nodeAnnotationClasses() map[string]class {
 	classes := map[string]class{
 		annotationCalicoLabels: classLabelText, annotationASNumber: classAS, annotationRRClusterID: classAddresses,
-		blocks.OursAnnotation: classStub, annotationFlannel: classStub,
+		blocks.OursAnnotation: classStub, annotationFlannel: classStub, annotationFlannelIP: classAddresses,
 	}
 	for _, a := range nodeAddressAnnotations {
 		classes[a] = classNodeAddress
@@ -179,6 +180,8 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 		n.Ours = d.str(value)
 	case annotationFlannel:
 		n.Flannel = true
+	case annotationFlannelIP:
+		n.FlannelIP, _ = netip.ParseAddr(string(value)) // flannel's own matter, so no fault
 	case annotationRRClusterID:
 		n.RouteReflectorID = d.str(value)
 	}

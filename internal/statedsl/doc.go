@@ -18,7 +18,7 @@
 //	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [terminating] [podcidr=CIDR]            being deleted; the node's pod CIDR, which Calico's IPAM ignores
 //	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID
-//	     [key=wireguard|wireguard6] [flannel]    a WireGuard public key; registered by flannel
+//	     [key=wireguard|wireguard6] [flannel] [flannel=IP]  a WireGuard public key; registered by flannel, with the address
 //	     [mine=CIDR,HOLDER,NODE]                 cordoned by calico-audit, which empties the block for the node
 //	     [mine=rehome]                           cordoned by calico-audit while it restarts borrowing pods
 //	namespace NAME [label=K=V] [pools=A,B]

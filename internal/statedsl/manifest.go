@@ -234,6 +234,9 @@ func (m *manifest) node(n *blocks.Node) {
 	if n.Flannel {
 		annotations["flannel.alpha.coreos.com/backend-type"] = "vxlan"
 	}
+	if n.FlannelIP.IsValid() {
+		annotations["flannel.alpha.coreos.com/public-ip"] = n.FlannelIP.String()
+	}
 	for _, a := range n.Addresses {
 		family := "IPv6"
 		if a.Addr().Is4() {

@@ -76,6 +76,7 @@ func (p *parser) node(w words) {
 		n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: tunnelTypes[kind], Addr: netip.MustParseAddr(addr)})
 	}
 	n.Flannel = w.has("flannel")
+	n.FlannelIP, _ = netip.ParseAddr(w.get("flannel"))
 	for _, t := range w.opts["key"] {
 		n.Wireguard = append(n.Wireguard, tunnelTypes[t])
 	}

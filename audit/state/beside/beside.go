@@ -3,6 +3,7 @@ package beside
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -93,6 +94,48 @@ func WithoutPodCIDR(st *state.State) (out []string) {
 		}
 	}
 	return out
+}
+
+// FromFlannel returns the nodes of pods with flannel's addresses that are migrating from flannel, and
+// the pods whose addresses no block contains. Migrated nodes route to the others' by the blocks that
+// the migration claims (kube-controllers pkg/controllers/flannelmigration).
+func FromFlannel(st *state.State, pods []*blocks.Workload) (nodes, unrouted []string) {
+	for _, w := range pods {
+		h := st.NodeState(w.Node)
+		if h == nil || h.Node == nil || !h.Node.FromFlannel() || w.Extras().NoIPAM {
+			continue
+		}
+		nodes = append(nodes, w.Node)
+		if slices.ContainsFunc(w.StatusIPs, func(a netip.Addr) bool { return h.Node.AssignsPods(a) && st.CoveringBlock(a) == nil }) {
+			unrouted = append(unrouted, w.FullName())
+		}
+	}
+	slices.Sort(nodes)
+	slices.Sort(unrouted)
+	return slices.Compact(nodes), unrouted
+}
+
+// Astray returns the nodes that flannel has registered with an address of their own network that is
+// not their InternalIP, such as a virtual one, if it has registered more nodes with theirs. Other nodes
+// then send the traffic for their pods to a machine that may be another one.
+func Astray(st *state.State) (nodes, texts []string) {
+	own := 0
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		near := func(a netip.Addr) bool {
+			p, err := a.Prefix(24)
+			return err == nil && a.Is4() && p.Contains(n.FlannelIP)
+		}
+		if slices.Contains(n.InternalIPs, n.FlannelIP) {
+			own++
+		} else if slices.ContainsFunc(n.InternalIPs, near) && !st.UnreadableNode(n.Name) {
+			nodes, texts = append(nodes, n.Name), append(texts, n.Name+" with "+n.FlannelIP.String())
+		}
+	}
+	if own < 2 || own <= len(nodes) {
+		return nil, nil
+	}
+	return nodes, texts
 }
 
 // Unregistered returns the nodes with pods that flannel has not registered, although it has

@@ -151,6 +151,18 @@ func (v *Verdicts) podOf(o blocks.WhereaboutsOwner) *blocks.Workload {
 	return v.Pod(o.Pod.Namespace, o.Pod.Name)
 }
 
+// Ended names, in order, the finished pod of each address that a pool records for one. Whereabouts
+// frees the addresses of deleted pods only.
+func (v *Verdicts) Ended(p *Pool) (out []string) {
+	for _, a := range v.Allocations {
+		if a.Pool == p && a.Pod != nil && v.LongFinished(a.Pod) {
+			out = append(out, a.Pod.FullName())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 func (v *Verdicts) reservation(key blocks.Key) *blocks.WhereaboutsReservation {
 	all := v.WhereaboutsReservations
 	i, found := slices.BinarySearchFunc(all, key, func(r blocks.WhereaboutsReservation, k blocks.Key) int { return r.Key().Compare(k) })
