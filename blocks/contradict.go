@@ -117,6 +117,11 @@ func (s *Snapshot) affinitiesNeeded() string {
 			families[b.Family()].add(exists[claim{b.CIDR, b.Owner}], name)
 		}
 	}
+	for _, g := range s.Unreadable(Blocks) { // each may be one more whose affinity is missing
+		if refs.missing > 0 && !exists[claim{g.Prefix, g.Owner}] {
+			refs.missing++
+		}
+	}
 	const format = "the files hold %d of the %d affinities of nodes to their "
 	return cmp.Or(refs.bulk(fewOf, mostOf, format+"blocks"), families[IPv4].bulk(fewOf, mostOf, format+"IPv4 blocks"), families[IPv6].bulk(fewOf, mostOf, format+"IPv6 blocks"))
 }

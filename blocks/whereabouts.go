@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -194,4 +195,25 @@ func (w *Workload) AttachedOf(a netip.Addr) string {
 		}
 	}
 	return ""
+}
+
+// ForgetAttachments drops the tolerated gaps of network attachments that do not matter: no pod names
+// them, and there are no objects of Whereabouts.
+func (s *Snapshot) ForgetAttachments() {
+	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) > 0 {
+		return
+	}
+	named := map[string]bool{}
+	for _, w := range s.Workloads {
+		x := w.Extras()
+		for _, name := range x.AsksNetworks {
+			named[name] = true
+		}
+		for _, a := range x.Attached {
+			named[a.Network] = true
+		}
+	}
+	s.Gaps = slices.DeleteFunc(s.Gaps, func(g Gap) bool {
+		return g.Resource == NetworkAttachments && g.Tolerated && !named[g.Name]
+	})
 }

@@ -65,7 +65,7 @@ func lacksFreeAddress(st *state.State, h *state.NodeState) bool {
 		n := &state.NodeBlockStatus{Host: h, Family: f}
 		pools := state.GeneralPools(st.WorkloadPools(h.Node, f))
 		return len(pools) > 0 && st.DoubtOf(n) == "" && !st.HealsItself(n, pools) && !slices.ContainsFunc(h.Blocks, func(b *state.Block) bool {
-			return slices.Contains(pools, b.Pool) && st.Keepable(b)
+			return slices.Contains(pools, b.Pool) && (st.Keepable(b) || st.AffinityMayExist(b.CIDR, h.Name) && b.Usable() && st.Unused(b) > 0)
 		})
 	})
 }

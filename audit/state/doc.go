@@ -1,12 +1,10 @@
-// Package state builds a [State]: a snapshot with indexes and with every verdict that
-// several readers need. Each verdict is decided once, with its reason: who owns an
-// address, which blocks a node can use and why it has none, which empty blocks may be
-// released and why not, how borrowed addresses are routed, what the host views prove.
-// Package remedies decides what to do about them.
+// Package state builds a [State]: a snapshot with indexes and with every verdict that several
+// readers need. Each verdict is decided once, with its reason: who owns an address, which blocks a
+// node can use and why it has none, which empty blocks may be released and why not, how borrowed
+// addresses are routed, what the host views prove. Package remedies decides what to do about them.
 //
-// A State is immutable, so any number of readers may use it at once. Checks,
-// explanations, repairs, the page and the metrics only report its verdicts. The files
-// are named after their subject:
+// A State is immutable, so any number of readers may use it at once. Checks, explanations, repairs,
+// the page and the metrics only report its verdicts. The files are named after their subject:
 //
 //   - owner.go: who owns an address;
 //   - block_status.go and cause.go: whether a node has a block, and why it has none;

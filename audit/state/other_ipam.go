@@ -51,8 +51,7 @@ func (st *State) OtherIPAMOf(w *blocks.Workload) string {
 	return st.otherIPAM.reasons[w]
 }
 
-// Assigned reports whether a pod is live and, as far as known, Calico's IPAM assigns its
-// addresses.
+// Assigned reports whether a pod is live and, as far as known, Calico's IPAM assigns its addresses.
 func (st *State) Assigned(w *blocks.Workload) bool { return w.Live() && st.OtherIPAMOf(w) == "" }
 
 // OtherIPAMAt explains why Calico's IPAM did not assign an address to any of its live users;

@@ -218,8 +218,7 @@ func (st *State) findWithoutAddress(n *NodeBlockStatus) {
 	}
 }
 
-// Demand compares the blocks that a pool's nodes will need with the blocks that it and others
-// have.
+// Demand compares the blocks that a pool's nodes will need with the blocks that it and others have.
 type Demand struct {
 	// Nodes is how many nodes the pool selects.
 	Nodes int

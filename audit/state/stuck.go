@@ -14,8 +14,7 @@ type Stuck struct {
 	// Cause is why; Detail explains it.
 	Cause  Cause
 	Detail string
-	// Blockless is true if the pod's node has no usable block in the pools that may serve the
-	// pod.
+	// Blockless is true if the pod's node has no usable block in the pools that may serve the pod.
 	Blockless bool
 }
 

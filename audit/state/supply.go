@@ -200,7 +200,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 		return h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(left) >= c.st.IPAM.BlockLimit()
 	}
 	h := c.st.nodeStates[b.Owner.Node()]
-	return c.mayTake(b) && (h != nil && limited(h) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	return c.mayTake(b) && (h != nil && limited(h) || len(c.st.Unreadable(blocks.Pools)) > 0 || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
@@ -210,7 +210,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 // countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
 	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, unlinked: map[*Pool]bool{}, missing: map[string]int{}}
-	unknown, used := st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
+	unknown, used := len(st.Unreadable(blocks.Pools))+len(st.Unreadable(blocks.Pods)) > 0 || st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
 	st.EachUnrecorded(func(u UnrecordedIP) {
 		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
 			for _, x := range u.Users {
@@ -243,7 +243,7 @@ func countSupply(st *State) *supply {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
 		vanishes := func(b *Block) bool { return b.SoftDeleted && b.CIDR.Bits() != p.BlockSize }
 		if unknown || slices.Contains(pinned, p) || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
-			c.lacking[p] = true // other blocks, pools, or unrecorded pods may hold its slots
+			c.lacking[p] = true // blocks, pools or pods that were not read may hold its slots
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing

@@ -41,6 +41,12 @@ func (st *State) DoubtOf(n *NodeBlockStatus) string {
 			return "its block may be one that cannot be read"
 		}
 	}
+	if _, missing := st.Missing(blocks.Affinities); missing && (n.Cause == CauseNoAuto || slices.ContainsFunc(n.Stuck, func(s Stuck) bool { return s.Cause == CauseNoAuto })) {
+		return "it may have an affinity whose block does not exist, and affinities were not read"
+	}
+	if g := st.Unreadable(blocks.Pods); len(st.Pools) == 0 && len(g) > 0 {
+		return fmt.Sprintf("no pool exists, and pod %s, which cannot be read, may be a calico-node that has yet to create one", g[0].Name)
+	}
 	for _, g := range st.Unreadable(blocks.Pools) {
 		if !g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family {
 			return fmt.Sprintf("pool %s cannot be read, and may serve it", g.Name)

@@ -5,8 +5,7 @@ import (
 	"net/netip"
 )
 
-// UnrecordedIP is an address of an enabled pool that live pods or tunnels use but no block
-// records.
+// UnrecordedIP is an address of an enabled pool that live pods or tunnels use but no block records.
 type UnrecordedIP struct {
 	Addr  netip.Addr
 	Pool  *Pool

@@ -108,14 +108,6 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 	return d.whole(r, &n.Meta, "")
 }
 
-// ForgetAttachments drops the tolerated gaps of network attachments from a snapshot without
-// objects of Whereabouts. Attachments do not matter there.
-func ForgetAttachments(s *blocks.Snapshot) {
-	if len(s.WhereaboutsPools)+len(s.WhereaboutsReservations)+len(s.NodeSlicePools) == 0 {
-		s.Gaps = slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == blocks.NetworkAttachments && g.Tolerated })
-	}
-}
-
 // attached copies Whereabouts' configuration, and parses ranges as Whereabouts does
 // (pkg/config, LoadIPAMConfig): a range may start with its first address, as in
 // 10.0.0.5-10.0.0.20/24, and then ends with the CIDR's address, 10.0.0.20.

@@ -9,7 +9,7 @@ import (
 var bgpPeers = describe(Kind{
 	Resource: blocks.BGPPeers, Names: []string{apiv3.KindBGPPeer}, Optional: true,
 	Absent: func(s *blocks.Snapshot) string {
-		if !s.BGP.Present || s.BGP.Mesh || !s.MayBorrow() {
+		if !s.BGP.Present || s.BGP.Mesh {
 			return ""
 		}
 		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off"

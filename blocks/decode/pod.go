@@ -126,7 +126,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "tolerations":
 			where.tolerations(r)
 		case "containers":
-			quietly(r, func() { p.FelixOnly = felixOnly(r) })
+			asOne(r, func() { p.FelixOnly = felixOnly(r) })
 		case "volumes":
 			asOne(r, func() { hostPath = podVolumes(r, p) })
 		}

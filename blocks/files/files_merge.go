@@ -59,7 +59,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 	s.SetVMsKnown(func(r blocks.Resource) bool {
 		return slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && f.seen(o) })
 	})
-	decode.ForgetAttachments(s)
+	s.ForgetAttachments()
 	s.SetBudgetsKnown(f.opts.Budgets && len(s.Budgets) > 0)
 	for r, empty := range f.empty {
 		f.info.resources[r] = f.info.resources[r] || empty && slices.ContainsFunc(read, func(o *decode.Objects) bool { return o.Kind.Resource == r && o.Len() == 0 })

@@ -25,6 +25,14 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
+// brokeOnce are parts of names of states that broke the law in a run of every state.
+var brokeOnce = []string{
+	"affinity_not_owner.txt, nothing: a claim in flight: the affinity was confirmed", "delete_affinity.txt, automatic blocks are off: pods ask for a pool",
+	"pod_missing_network.txt, a pod that started before Multus did", "projectcalico/calico#2597", "kubernetes/kubernetes#97117, projectcalico/calico#2485",
+	"pool_no_route.txt, nothing: a node's calico-node was not read", "pool_no_route.txt, nothing: the mesh is off, and a BGPPeer exists",
+	"release_block.txt, Calico gives an empty block to a node by itself, and once", "release_block.txt, the only block that is left would hand out",
+}
+
 // TestOmissionsAreNeverCleanNorAlarming removes objects from every state, in the ways in which a
 // reading loses them. The partial reading must have no error, critical finding or step that the
 // complete one lacks. It must be incomplete, and must explain each lost or weakened finding by a
@@ -35,7 +43,17 @@ func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	names := slices.Sorted(maps.Keys(states))
 	broken, path := map[string]int{}, filepath.Join(t.TempDir(), "dump.json")
 	tried := 0
-	for _, name := range testenv.Sample(t, 12, names) {
+	tries := testenv.Sample(t, 12, names)
+	for _, part := range brokeOnce {
+		i := slices.IndexFunc(names, func(name string) bool { return strings.Contains(name, part) })
+		if i < 0 {
+			t.Fatalf("no state is named %q", part)
+		}
+		if !slices.Contains(tries, names[i]) {
+			tries = append(tries, names[i])
+		}
+	}
+	for _, name := range tries {
 		whole := dumpOf(states[name]())
 		references := map[bool]read{false: reading(t, path, whole), true: reading(t, path, whole.snapshot())}
 		for _, o := range slices.Concat(kindOmissions(whole), objectOmissions(whole, random)) {
@@ -540,15 +558,14 @@ func (r read) violations(whole read, o omission) (out []violation) {
 	}
 	tolerated := slices.ContainsFunc(r.report.Gaps, func(g blocks.Gap) bool { return g.Tolerated }) // the object is listed, and makes no reading incomplete
 	for _, f := range audit.Compare(whole.report, r.report).Findings {
-		if f.Change == audit.Fixed && !tolerated {
+		if f.Change == audit.Fixed && !tolerated && (f.Check != "pool/no-route" || o.what != string(blocks.BGPConfigs)) {
 			out = append(out, violation{"fixed " + f.Check, f.Severity.String() + " " + f.Subject.ID()})
 		}
 	}
 	for print, f := range had {
-		if has[print] != nil && has[print].Severity >= f.Severity {
-			continue
-		}
-		if tolerated {
+		// Without a borrowed address, files without a BGPConfiguration count as those of a mesh.
+		mesh := f.Check == "pool/no-route" && o.what == string(blocks.BGPConfigs)
+		if has[print] != nil && has[print].Severity >= f.Severity || tolerated || mesh {
 			continue
 		}
 		switch explained := slices.ContainsFunc(r.report.SkippedChecks, func(s audit.Skipped) bool { return s.Check == f.Check }); {

@@ -332,13 +332,16 @@ func (a *Apart) RoutesPods(st *state.State) bool {
 	})
 }
 
-// MachineAddresses returns a node's Calico addresses, except those in the pods' network.
+// MachineAddresses returns a node's Calico addresses, except those in the pods' network. If a node
+// cannot be read, which network the nodes have is not known, and only an InternalIP is sure.
 func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
-	if len(Aparts(st)) == 0 || len(st.Unreadable(blocks.Nodes)) > 0 {
-		return n.Addresses // a node that cannot be read may have further addresses
+	unread := len(st.Unreadable(blocks.Nodes)) > 0
+	if len(Aparts(st)) == 0 && !unread {
+		return n.Addresses
 	}
 	return slices.DeleteFunc(slices.Clone(n.Addresses), func(p netip.Prefix) bool {
-		return slices.ContainsFunc(Aparts(st), func(a Apart) bool { return a.Pods != "" && a.Node == n && a.Calico == p })
+		return unread && !slices.Contains(n.InternalIPs, p.Addr()) ||
+			slices.ContainsFunc(Aparts(st), func(a Apart) bool { return a.Pods != "" && a.Node == n && a.Calico == p })
 	})
 }
 

@@ -35,6 +35,9 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 			nodes = append(nodes, node)
 		}
 	}
+	if len(st.Unreadable(blocks.Blocks)) > 0 && slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return !agents.felixOnly[n.Name] }) {
+		return nil // such a node may own a block that cannot be read
+	}
 	return atLeastTwo(nodes)
 }
 

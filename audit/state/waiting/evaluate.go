@@ -102,6 +102,10 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 	if p.Causes = e.unstarted(p, h.Node); len(p.Causes) > 0 {
 		return p
 	}
+	if len(e.Pools) == 0 && e.agents()[h.Name] == nil && len(e.Unreadable(blocks.Pods)) > 0 {
+		p.Unread = e.Unreadable(blocks.Pods)[0].String() // it may be the node's calico-node
+		return p
+	}
 	if p.Causes = e.noPool(p); p.Final() {
 		return p
 	}
