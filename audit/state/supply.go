@@ -192,15 +192,19 @@ func (c *supply) mayTake(b *Block) bool {
 
 // savedForOthers reports whether an empty block that other nodes may take helps them only while it
 // exists. Nodes claim free blocks first, so once released, it may go to nodes that could use a
-// second pool, or be claimed in place of a block without an affinity. Also, its own node may lose
-// its other blocks; limited means that it can then claim no other.
+// second pool, to a node with an affinity to it, or be claimed in place of a block without an
+// affinity. Also, its own node may lose its other blocks; limited means that it can then claim no
+// other.
 func (c *supply) savedForOthers(b *Block) bool {
 	limited := func(h *NodeState) bool {
 		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) || c.st.UnrecordedUser(o.CIDR) != "" })
 		return h.Node != nil && c.st.MayCount(h, b.Family())+c.missing[h.Name]-len(left) >= c.st.IPAM.BlockLimit()
 	}
 	h := c.st.nodeStates[b.Owner.Node()]
-	return c.mayTake(b) && (h != nil && limited(h) || len(c.st.Unreadable(blocks.Pools)) > 0 || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	linked := func(a *blocks.Affinity) bool {
+		return a.Owner != b.Owner && c.st.seen(a) && !c.st.Vanished(a.Owner.Node())
+	}
+	return c.mayTake(b) && (h != nil && limited(h) || len(c.st.Unreadable(blocks.Pools)) > 0 || slices.ContainsFunc(c.st.AffinitiesOf(b.CIDR), linked) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)

@@ -19,18 +19,13 @@ func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.Cal
 // affinity to it (findUsableBlock, releaseBlockAffinity). A block without a recorded claim time is
 // old enough.
 func (st *State) takeable(p *Pool) (out []*Block) {
+	_, missing := st.Missing(blocks.Affinities)
 	for _, b := range p.Blocks {
+		linked := missing || st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
-			st.hasAffinity(b) && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(TakeoverAge))) {
+			linked && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(TakeoverAge))) {
 			out = append(out, b)
 		}
 	}
 	return out
-}
-
-// hasAffinity reports whether the owner of a block has an affinity to it that is not marked
-// deleted, or may have one that could not be read.
-func (st *State) hasAffinity(b *Block) bool {
-	_, missing := st.Missing(blocks.Affinities)
-	return missing || st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 }

@@ -41,7 +41,7 @@ var faults = []struct {
 		}
 		return refusal(http.StatusForbidden, r.URL.Path), nil
 	}},
-	{"lost, and all requests after it", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
+	{"lost, and all requests after it", func(_ *small, at, n int, _ *http.Request) (*http.Response, error) {
 		if n < at {
 			return nil, nil
 		}

@@ -180,13 +180,15 @@ func TestMissingRights(t *testing.T) {
 			t.Errorf("%s: asked %t, got %q", name, asked, got)
 		}
 	}
-	for name, answer := range map[string]*http.Response{
-		"refused":        refusal(http.StatusForbidden, "x"),
-		"another object": response(http.StatusCreated, `{"kind":"Status","status":{"allowed":true}}`),
-		"no object":      response(http.StatusCreated, `{`),
+	for name, answer := range map[string]func(*http.Request) *http.Response{
+		"refused": func(*http.Request) *http.Response { return refusal(http.StatusForbidden, "x") },
+		"another object": func(*http.Request) *http.Response {
+			return response(http.StatusCreated, `{"kind":"Status","status":{"allowed":true}}`)
+		},
+		"no object": func(*http.Request) *http.Response { return response(http.StatusCreated, `{`) },
 	} {
 		s := newSmall(t, testcluster.CRDv1)
-		if missing, err := s.answering(func(*http.Request) *http.Response { return answer }).MissingRights(t.Context(), []*repair.StepKind{planner.KindOf(repair.DeleteHandle)}, false); err == nil || missing != nil {
+		if missing, err := s.answering(answer).MissingRights(t.Context(), []*repair.StepKind{planner.KindOf(repair.DeleteHandle)}, false); err == nil || missing != nil {
 			t.Errorf("%s: got %v, %v", name, missing, err)
 		}
 	}

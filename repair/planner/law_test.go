@@ -481,6 +481,9 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.2.0/29 n1\nblock 10.0.2.16/29 n2\nblock 10.0.2.24/29 gone\naffinity 10.0.2.24/29 gone\nblock 10.0.2.32/29 n3\n",
 		"a node without a tunnel address can only borrow one": "node a\nnode b\npool pods 10.0.0.0/30 size=30 uses=Workload\npool tunnels 10.0.1.0/30 size=31 ipip=Always uses=Tunnel\n" +
 			"block 10.0.1.0/31 b\naffinity 10.0.1.0/31 b\nblock 10.0.1.2/31 b\naffinity 10.0.1.2/31 b\nalloc 10.0.1.0 node=b handle=ipip-tunnel-addr-b\n",
+		"a block that v3.32 gives to any node has an affinity of a node at its limit": "version v3.32.1\nconfig strict max=2\nnode n0\nnode n1\npool first 10.0.0.0/28 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
+			"fill 10.0.0.0/30 4 n0\nblock 10.0.0.4/30 n1\naffinity 10.0.0.4/30 n1\nfill 10.0.0.4/30 4 n1\nblock 10.0.0.8/30 gone\naffinity 10.0.0.8/30 gone\naffinity 10.0.0.8/30 n0\nblock 10.0.0.12/30 n0\naffinity 10.0.0.12/30 n0\n" +
+			"fill 10.0.0.12/30 4 n0\naffinity 10.0.9.0/30 gone\n",
 		"a node takes its tunnel address from its last block": "node a\nnode b\npool pods 10.0.0.0/29 size=30\npool tunnels 10.0.1.0/31 size=31 vxlan=Always\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\n" +
 			"block 10.0.0.4/30 b\naffinity 10.0.0.4/30 b\nblock 10.0.1.0/31 a\naffinity 10.0.1.0/31 a\naffinity 10.0.9.0/30 gone\n",
 		"a node that is full is cordoned while pods move, also with the addresses that they give back": "budget none\nnode n0\nnode n1\npool first 10.0.0.0/28 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\nuse 10.0.0.0 red/p1 n1 of=DaemonSet/log ready\nfill 10.0.0.1/30 3 n0\n" +

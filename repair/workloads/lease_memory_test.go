@@ -186,7 +186,7 @@ func TestLeaseIsNotAwaited(t *testing.T) {
 		s, second := &leaseServer{}, int32(1)
 		s.ownedBy("alive", &second)
 		ctx, cancel := context.WithCancel(t.Context())
-		if _, err := s.client(t).AcquireLease(ctx, func(string) { cancel() }); err != context.Canceled {
+		if _, err := s.client(t).AcquireLease(ctx, func(string) { cancel() }); !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
 	})
@@ -212,7 +212,7 @@ func TestLeaseIsChecked(t *testing.T) {
 			if (err == nil) != (want == nil) || want != nil && !errors.Is(err, want) && !errors.Is(want, errors.ErrUnsupported) {
 				t.Errorf("got %v, want %v", err, want)
 			}
-			if unknown := err != nil && strings.Contains(err.Error(), "is not known"); unknown != (want == errors.ErrUnsupported) {
+			if unknown := err != nil && strings.Contains(err.Error(), "is not known"); unknown != errors.Is(want, errors.ErrUnsupported) {
 				t.Errorf("got %v", err)
 			}
 			if requests-before != asks {

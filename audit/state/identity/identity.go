@@ -362,7 +362,7 @@ func findAparts(st *state.State) *[]Apart {
 			}
 			if a, others := sharedNetwork(st, n, blocks.FamilyOf(p.Addr())); len(others) > 0 {
 				former, two := p.Masked().Contains(a), len(others) == 1
-				if former && !two || !othersIn(st, n, p) && !(two && st.PoolOf(state.IPPrefix(p.Addr())) != nil) {
+				if former && !two || !othersIn(st, n, p) && (!two || st.PoolOf(state.IPPrefix(p.Addr())) == nil) {
 					out = append(out, Apart{Node: n, Former: former, Two: two, Calico: p, Internal: a, Other: others[0]})
 				}
 			}
