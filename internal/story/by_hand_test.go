@@ -66,6 +66,9 @@ var practice = []struct {
 			spec["maxBlocksPerHost"] = max(limit, 20) * 2
 		})
 	}},
+	{says(`set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors`), func(p *person, _ []string) {
+		p.config("bgpconfigurations", func(spec map[string]any) { spec["nodeToNodeMeshEnabled"] = true })
+	}},
 	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })
 	}},
@@ -204,17 +207,11 @@ var practice = []struct {
 	{says(`if the Node was deleted and registered again: restart calico-node on (\S+), which then records the node's address and tunnel`), func(p *person, said []string) {
 		p.calicoNode(said[1])
 	}},
-	{says(`let calico-node become Ready: its log names the reason; if it waits for Typha, .*`), func(p *person, _ []string) {
-		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
-		must(p.T, err)
-		for i := range nodes.Items { // as calico-node does
-			n := &nodes.Items[i]
-			n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == blocks.TaintNetwork })
-			_, err := p.Kube.CoreV1().Nodes().Update(p.Context(), n, metav1.UpdateOptions{})
-			must(p.T, err)
-		}
-		p.startCollector(nil)
-	}},
+	{says(`let calico-node become Ready: its log names the reason; if it waits for Typha, .*`), (*person).openNodes},
+	{says(`restart calico-node on the node: it sets the condition NetworkUnavailable to False when it starts; on Google Cloud, .*`), (*person).openNodes},
+	{says(`let the controller that removes the taint run and find the machine: .*`), (*person).openNodes},
+	{says(`let the pods of calico-kube-controllers tolerate the taint \(.*\), or add a node without it`), (*person).startCollector},
+	{says(`let kube-controller-manager give each node a podCIDR \(.*\), then register the node again`), (*person).assignPodCIDRs},
 	{says(`set vxlanMode: Always (?:and ipipMode: Never )?on the pool .*`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["vxlanMode"], spec["ipipMode"] = "Always", "Never" })
 		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
@@ -226,7 +223,7 @@ var practice = []struct {
 	}},
 	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
 	{says(`annotate Service (\S+)/(\S+) with the addresses that it keeps, such as the oldest of each family: (.+)`), (*person).keepAddresses},
-	{says(`find out why calico-node does not run on the node: its pod's status and log name the reason`), func(p *person, _ []string) {
+	{says(`find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
 	{says(`set the kubelet's --node-ip on (.+) to the node's own address, and restart the kubelet`), func(p *person, said []string) {
@@ -618,6 +615,44 @@ func (p *person) config(plural string, change func(spec map[string]any)) {
 }
 
 func (p *person) runCommands([]string) { runAll(p.T, p.Cluster, p.advice.Commands) }
+
+// openNodes plays the controllers that remove a taint when a node's start has ended, and starts the
+// collector again if its pod waited for that.
+func (p *person) openNodes([]string) {
+	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	for i := range nodes.Items {
+		n := &nodes.Items[i]
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool {
+			return t.Key == blocks.TaintNetwork || blocks.Uninitialized[t.Key] != ""
+		})
+		_, err := p.Kube.CoreV1().Nodes().Update(p.Context(), n, metav1.UpdateOptions{})
+		must(p.T, err)
+	}
+	if slices.ContainsFunc(p.pods(), func(pod corev1.Pod) bool { return strings.HasPrefix(pod.Name, "calico-kube-controllers-") }) {
+		p.startCollector(nil)
+	}
+}
+
+// assignPodCIDRs plays kube-controller-manager, and host-local for the pods that wait.
+func (p *person) assignPodCIDRs([]string) {
+	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	for i, n := range nodes.Items {
+		if n.Spec.PodCIDR != "" {
+			continue
+		}
+		_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), n.Name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"podCIDR":"10.244.%[1]d.0/24","podCIDRs":["10.244.%[1]d.0/24"]}}`, 200+i), metav1.PatchOptions{})
+		must(p.T, err)
+		for _, pod := range p.pods() {
+			if pod.Spec.NodeName == n.Name && pod.Status.Phase == corev1.PodPending {
+				status := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.244.%[1]d.5","podIPs":[{"ip":"10.244.%[1]d.5"}]}}`, 200+i)
+				_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+				must(p.T, err)
+			}
+		}
+	}
+}
 
 // startCollector replaces the collector's pod by one that is Ready.
 func (p *person) startCollector([]string) {
