@@ -69,10 +69,10 @@ func Find(st *state.State) (out []Closed) {
 	return out
 }
 
-// Kept returns the pods that have waited for a node for longer than the grace, if no node accepts
-// pods without tolerations.
+// Kept returns the pods that have waited for a node for longer than the grace, if all nodes were read
+// and none accepts pods without tolerations.
 func Kept(st *state.State) (pods []*blocks.Workload) {
-	if slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool {
+	if len(st.Unreadable(blocks.Nodes)) > 0 || slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool {
 		return n.Ready && !n.Unschedulable && !n.NoNetwork() && len(n.KeepsAway()) == 0
 	}) {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Why an address stays if evidence is missing.
@@ -79,7 +80,13 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	case recordedTwice(st, b, r.Addr()):
 		return state.Because(state.RetainConflict, "several blocks record it")
 	}
-	if pod := (*state.Derived(st, indexFloating))[r.Addr()]; pod != "" && !st.Reserved.Contains(r.Addr()) && st.EnabledPool(r.Addr()) != nil {
+	unread, some := st.UnreadPod()
+	floats := some && (st.Felix.FloatingIPs == "Enabled" || st.FirstMissing([]blocks.Resource{blocks.FelixConfigs}) != nil)
+	safe := st.Reserved.Contains(r.Addr()) || st.EnabledPool(r.Addr()) == nil && len(st.Unreadable(blocks.Pools)) == 0
+	switch pod := (*state.Derived(st, indexFloating))[r.Addr()]; {
+	case floats && !safe:
+		return state.Because(state.RetainNotRead, "pod %s could not be read, and may have it as a floating IP", unread)
+	case pod != "" && !safe:
 		return state.Because(state.RetainInUse, "pod %s has it as a floating IP, and Calico could assign it to another pod, whose traffic would go to this one: reserve it first (IPReservation)", pod)
 	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
@@ -95,7 +102,7 @@ func indexFloating(st *state.State) *floating {
 	out := floating{}
 	for _, w := range st.Workloads {
 		for _, a := range w.Extras().FloatingIPs {
-			if w.Live() {
+			if w.MayBeLive() {
 				out[a] = w.FullName()
 			}
 		}
