@@ -188,7 +188,7 @@ func (r *releasing) dropConfirmed(ctx context.Context) error {
 	if err != nil || a == nil || a.state() != blocks.Confirmed {
 		return err
 	}
-	if now, err := claimOf(a); now != r.claim { // as after an error
+	if now, err := claimOf(a); err != nil || now != r.claim {
 		return err
 	}
 	if _, its, err := r.blockOf(ctx, r.claim); err != nil || its {

@@ -93,15 +93,16 @@ func (e *edit) at(path []any) (any, bool) {
 	for _, p := range path {
 		switch at := v.(type) {
 		case map[string]any:
-			key, _ := p.(string)
-			next, ok := at[key]
+			key, ok := p.(string)
 			if !ok {
 				return nil, false
 			}
-			v = next
+			if v, ok = at[key]; !ok {
+				return nil, false
+			}
 		case []any:
 			i, ok := p.(int)
-			if !ok || i >= len(at) {
+			if !ok || i < 0 || i >= len(at) {
 				return nil, false
 			}
 			v = at[i]

@@ -197,7 +197,7 @@ func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectR
 			return fmt.Errorf("%s: %w: the node no longer exists, or another one has its name", doing, repair.ErrChanged)
 		}
 		ops, err := change(n)
-		if len(ops) == 0 { // as after an error
+		if err != nil || len(ops) == 0 {
 			return err
 		}
 		patch, err := json.Marshal(append([]operation{{"test", "/metadata/uid", string(n.UID)}, {"test", "/metadata/resourceVersion", n.ResourceVersion}}, ops...))
