@@ -115,7 +115,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 			lost = promise{lost.own && sure.own, lost.any && sure.any}
 		}
 		if lost != (promise{}) {
-			out = append(out, fmt.Sprintf("the next pod or %s of %s (%s, namespace %q, pools %q) no longer has %v in every order", cmp.Or(s.tunnel, "none"), s.node, s.family, s.namespace, s.pools, lost))
+			out = append(out, fmt.Sprintf("the %s of %s (%s, namespace %q, pools %q) no longer has %v in every order", cmp.Or(s.tunnel, "next pod"), s.node, s.family, s.namespace, s.pools, lost))
 		}
 	}
 	return out
@@ -134,9 +134,9 @@ func (w *Witness) OwnAddress(a *capacity.Allocator, pod *blocks.Workload, node s
 // address that the pod did not ask for.
 func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) seat {
 	s := seat{node: node, family: f, namespace: pod.Namespace}
-	asked, asks := w.RequestedPools(pod, f)
-	for a := range pod.Addresses {
-		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && !asks && !pod.StaticAddress && w.byRequestOnly(p) {
+	asked, _ := w.RequestedPools(pod, f)
+	for _, p := range w.unasked(pod, f) {
+		if w.byRequestOnly(p) {
 			asked = append(asked, p)
 		}
 	}
@@ -144,6 +144,19 @@ func (w *Witness) seatOf(pod *blocks.Workload, node string, f blocks.Family) sea
 		s.pools += p.CIDR.String() + " "
 	}
 	return s
+}
+
+// unasked returns the pools of a pod's addresses of a family, if it asks for no pool or address.
+func (w *Witness) unasked(pod *blocks.Workload, f blocks.Family) (pools []*state.Pool) {
+	if _, asks := w.RequestedPools(pod, f); asks || pod.StaticAddress {
+		return nil
+	}
+	for a := range pod.Addresses {
+		if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f {
+			pools = append(pools, p)
+		}
+	}
+	return pools
 }
 
 // withUsed returns a state in which no address of a live pod is free for lack of a record. If the
@@ -246,8 +259,8 @@ func (w *Witness) seats() (out []seat) {
 				}
 				s := w.seatOf(pod, h.Name, f)
 				_, asks := w.RequestedPools(pod, f)
-				for a := range pod.Addresses {
-					if p := w.PoolOf(netip.PrefixFrom(a, a.BitLen())); p != nil && p.Family() == f && s.pools == "" && !asks && !pod.StaticAddress && w.alone[p.CIDR] {
+				for _, p := range w.unasked(pod, f) {
+					if s.pools == "" && w.alone[p.CIDR] {
 						s.pools = p.CIDR.String() + " " // the CNI configuration may name it
 					}
 				}

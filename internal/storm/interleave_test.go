@@ -55,7 +55,7 @@ type disturbance struct {
 	node   string
 	cidr   netip.Prefix
 	id     string
-	// waiting are pods without an address, for which the kubelet will try again.
+	// waiting are the pods without an address; the kubelet tries again.
 	waiting []seeding.Pod
 }
 

@@ -93,6 +93,25 @@ func planJournal(t *testing.T, p *repair.Plan) *journal.Journal {
 	return j
 }
 
+// resumes closes the journal of a run, and continues it.
+func (f *freeing) resumes(t *testing.T, j *journal.Journal, p *repair.Plan) (*journal.File, *journal.Journal) {
+	t.Helper()
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, err := journal.Read(j.Path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := journal.Resume(j.Path(), p.CreatedAt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = again.Close() })
+	f.journal = again
+	return file, again
+}
+
 // TestTogether: the addresses of one block that may be freed now are freed in one write. Each has
 // its own outcome.
 func TestTogether(t *testing.T) {
@@ -219,19 +238,7 @@ func TestTogetherFinish(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	file, err := journal.Read(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := journal.Resume(j.Path(), p.CreatedAt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = again.Close() })
-	f.journal = again
+	file, again := f.resumes(t, j, p)
 	r, err := Finish(t.Context(), file, f, f, again, Options{Sleep: f.waits})
 	if err != nil {
 		t.Fatal(err)
@@ -242,8 +249,8 @@ func TestTogetherFinish(t *testing.T) {
 	}
 }
 
-// TestTogetherResumed: a resumed run frees together the addresses that the earlier run did not start,
-// and each of those that it ended on its own.
+// TestTogetherResumed: a resumed run frees together the addresses that the earlier run had not started.
+// It frees each of the others alone.
 func TestTogetherResumed(t *testing.T) {
 	f, p := leavers(t, 6)
 	f.now = f.now.Add(time.Hour)
@@ -261,19 +268,7 @@ func TestTogetherResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := j.Close(); err != nil {
-		t.Fatal(err)
-	}
-	file, err := journal.Read(j.Path())
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := journal.Resume(j.Path(), p.CreatedAt)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = again.Close() })
-	f.journal = again
+	file, again := f.resumes(t, j, p)
 	r, err := Run(t.Context(), p, f, f, again, Options{Sleep: f.waits, Resume: file})
 	if err != nil {
 		t.Fatal(err)

@@ -18,64 +18,40 @@ import (
 	"github.com/calico-audit/calico-audit/repair/datastore"
 )
 
-// faults are the ways in which the requests of a step fail, from the request with number at.
-var faults = []struct {
-	name   string
-	failed func(s *small, at, n int, r *http.Request) (*http.Response, error)
-}{
-	{"refused", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n != at {
-			return nil, nil
-		}
-		return refusal(http.StatusForbidden, r.URL.Path), nil
-	}},
-	{"refused, and all writes after it", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n < at || n > at && r.Method == http.MethodGet {
-			return nil, nil
-		}
-		return refusal(http.StatusForbidden, r.URL.Path), nil
-	}},
-	{"refused, and all requests after it", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n < at {
-			return nil, nil
-		}
-		return refusal(http.StatusForbidden, r.URL.Path), nil
-	}},
-	{"lost, and all requests after it", func(_ *small, at, n int, _ *http.Request) (*http.Response, error) {
-		if n < at {
-			return nil, nil
-		}
+// fault is a way in which a request of a step fails.
+type fault struct {
+	name string
+	// later is "writes" if all later writes fail, too, and "requests" if all later requests do.
+	later string
+	// lost requests get no answer; others are refused.
+	lost bool
+	// carriedOut is true if the request itself, a write, is carried out, and its answer is lost.
+	carriedOut bool
+}
+
+var faults = []fault{
+	{name: "refused"},
+	{name: "refused, and all writes after it", later: "writes"},
+	{name: "refused, and all requests after it", later: "requests"},
+	{name: "lost, and all requests after it", later: "requests", lost: true},
+	{name: "lost, and all writes after it", later: "writes", lost: true},
+	{name: "carried out, and its answer and all requests after it are lost", later: "requests", lost: true, carriedOut: true},
+	{name: "carried out, its answer is lost, and all requests after it are refused", later: "requests", carriedOut: true},
+}
+
+// answer answers request n if the fault is at request at; nil if the request goes to the server.
+func (f fault) answer(s *small, at, n int, r *http.Request) (*http.Response, error) {
+	read := r.Method == http.MethodGet
+	switch {
+	case n < at, n > at && (f.later == "" || f.later == "writes" && read):
+		return nil, nil
+	case n == at && f.carriedOut && !read:
+		_, err := s.RoundTrip(r)
+		return nil, errors.Join(err, errDead)
+	case f.lost:
 		return nil, errDead
-	}},
-	{"lost, and all writes after it", func(_ *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n < at || n > at && r.Method == http.MethodGet {
-			return nil, nil
-		}
-		return nil, errDead
-	}},
-	{"carried out, and its answer and all requests after it are lost", func(s *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n < at {
-			return nil, nil
-		}
-		if n == at && r.Method != http.MethodGet {
-			if _, err := s.RoundTrip(r); err != nil {
-				return nil, err
-			}
-		}
-		return nil, errDead
-	}},
-	{"carried out, its answer is lost, and all requests after it are refused", func(s *small, at, n int, r *http.Request) (*http.Response, error) {
-		if n < at {
-			return nil, nil
-		}
-		if n == at && r.Method != http.MethodGet {
-			if _, err := s.RoundTrip(r); err != nil {
-				return nil, err
-			}
-			return nil, errDead
-		}
-		return refusal(http.StatusForbidden, r.URL.Path), nil
-	}},
+	}
+	return refusal(http.StatusForbidden, r.URL.Path), nil
 }
 
 type leftState struct {
@@ -83,7 +59,7 @@ type leftState struct {
 	is   func(spec map[string]any) bool // nil if the object does not exist
 }
 
-// leftStates are the states in which an error may say that an object is left, and whether it is.
+// leftStates are the texts for objects that a step leaves behind, each with a test of its truth.
 var leftStates = []leftState{
 	{regexp.MustCompile(`^is left marked deleted`), func(o map[string]any) bool { return o != nil && fmt.Sprint(o["deleted"]) == "true" }},
 	{regexp.MustCompile(`^is left pendingDeletion`), func(o map[string]any) bool { return o != nil && o["state"] == "pendingDeletion" }},
@@ -93,15 +69,10 @@ var leftStates = []leftState{
 	{regexp.MustCompile(`^is deleted, `), func(o map[string]any) bool { return o == nil }},
 }
 
-// fault is a fault at the request with number at.
-type fault struct {
-	at     int
-	failed func(s *small, at, n int, r *http.Request) (*http.Response, error)
-}
-
-// play calls a method on small, and returns small, the requests, the contents before the first of
-// them, and the error. meanwhile is called before each write with its number, from 1.
-func play(t *testing.T, call func(*small, *datastore.Writer) error, f *fault, meanwhile func(s *small, n int, path string)) (s *small, requests []string, before map[string]any, err error) {
+// play calls a method on small, with a fault at a request if f is not nil. It returns small, the
+// requests, the contents before the first of them, and the error. meanwhile is called before each write
+// with its number, from 1.
+func play(t *testing.T, call func(*small, *datastore.Writer) error, f *fault, at int, meanwhile func(s *small, n int, path string)) (s *small, requests []string, before map[string]any, err error) {
 	s = newSmall(t, testcluster.CRDv1)
 	if meanwhile != nil {
 		s.before = func(n int, path string) { meanwhile(s, n, path) }
@@ -113,7 +84,7 @@ func play(t *testing.T, call func(*small, *datastore.Writer) error, f *fault, me
 		if f == nil {
 			return nil, nil
 		}
-		return f.failed(s, f.at, len(requests)-1, r)
+		return f.answer(s, at, len(requests)-1, r)
 	}))
 	return s, requests, before, err
 }
@@ -125,12 +96,12 @@ func play(t *testing.T, call func(*small, *datastore.Writer) error, f *fault, me
 func TestEveryFault(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			s, requests, before, err := play(t, call, nil, nil)
+			s, requests, before, err := play(t, call, nil, 0, nil)
 			must(t, err)
 			want := s.contents()
 			for at, request := range requests {
 				for _, f := range faults {
-					s, _, _, err := play(t, call, &fault{at, f.failed}, nil)
+					s, _, _, err := play(t, call, &f, at, nil)
 					wrong := wrongAfter(s, err, "", []map[string]any{before}, want)
 					if errors.Is(err, repair.ErrChanged) {
 						wrong = "no other client has changed anything"
@@ -144,7 +115,7 @@ func TestEveryFault(t *testing.T) {
 	}
 }
 
-// changes are the ways in which another client changes an object right before a step writes it.
+// changes are what another client may do to an object right before a step writes it.
 var changes = map[string]func(s *small, path string){
 	"writes":  func(s *small, path string) { s.edit(path, func(o map[string]any) { writtenByOther(o) }) },
 	"deletes": func(s *small, path string) { delete(s.objects, path) },
@@ -172,7 +143,7 @@ var changes = map[string]func(s *small, path string){
 func TestEveryFaultBesideAnother(t *testing.T) {
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) {
-			whole, _, before, err := play(t, call, nil, nil)
+			whole, _, before, err := play(t, call, nil, 0, nil)
 			must(t, err)
 			want := whole.contents()
 			for i, w := range whole.writes {
@@ -189,7 +160,7 @@ func TestEveryFaultBesideAnother(t *testing.T) {
 							made = s.contents()
 						}
 					}
-					s, requests, _, err := play(t, call, nil, meanwhile)
+					s, requests, _, err := play(t, call, nil, 0, meanwhile)
 					result := s.contents()
 					if wrong := wrongAfter(s, err, at, []map[string]any{before, made}, want, result); wrong != "" {
 						t.Errorf("another client %s %s before write %d: %v: %s", does, at, i+1, err, wrong)
@@ -201,7 +172,7 @@ func TestEveryFaultBesideAnother(t *testing.T) {
 					}
 					for k := first; k < len(requests); k++ {
 						for _, f := range faults[1:3] {
-							s, _, _, err := play(t, call, &fault{k, f.failed}, meanwhile)
+							s, _, _, err := play(t, call, &f, k, meanwhile)
 							if wrong := wrongAfter(s, err, at, []map[string]any{before, made}, want, result); wrong != "" {
 								t.Errorf("another client %s %s before write %d, and request %d (%s) %s: %v: %s", does, at, i+1, k+1, requests[k], f.name, err, wrong)
 							}

@@ -538,6 +538,12 @@ func reading(t *testing.T, path string, d dump) read {
 	return out
 }
 
+// meshAssumed reports whether a check assumes a mesh because the BGPConfiguration is missing: the
+// contract calls for it only if an address is borrowed.
+func (o omission) meshAssumed(check string) bool {
+	return check == "pool/no-route" && o.what == string(blocks.BGPConfigs)
+}
+
 // violation describes a result of a partial reading that contradicts the complete one.
 type violation struct{ kind, text string }
 
@@ -559,14 +565,12 @@ func (r read) violations(whole read, o omission) (out []violation) {
 	}
 	tolerated := slices.ContainsFunc(r.report.Gaps, func(g blocks.Gap) bool { return g.Tolerated }) // the object is listed, and makes no reading incomplete
 	for _, f := range audit.Compare(whole.report, r.report).Findings {
-		if f.Change == audit.Fixed && !tolerated && (f.Check != "pool/no-route" || o.what != string(blocks.BGPConfigs)) {
+		if f.Change == audit.Fixed && !tolerated && !o.meshAssumed(f.Check) {
 			out = append(out, violation{"fixed " + f.Check, f.Severity.String() + " " + f.Subject.ID()})
 		}
 	}
 	for print, f := range had {
-		// Without a borrowed address, files without a BGPConfiguration count as those of a mesh.
-		mesh := f.Check == "pool/no-route" && o.what == string(blocks.BGPConfigs)
-		if has[print] != nil && has[print].Severity >= f.Severity || tolerated || mesh {
+		if has[print] != nil && has[print].Severity >= f.Severity || tolerated || o.meshAssumed(f.Check) {
 			continue
 		}
 		switch explained := slices.ContainsFunc(r.report.SkippedChecks, func(s audit.Skipped) bool { return s.Check == f.Check }); {
