@@ -327,7 +327,12 @@ func (w *Workload) HasFamily(f Family) bool {
 
 // CalicoNode reports whether the pod is calico-node's, without flannel or with it (Canal).
 func (w *Workload) CalicoNode() bool {
-	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, "calico-node") || strings.HasSuffix(w.Controller.Name, "canal"))
+	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, "calico-node") || w.Canal())
+}
+
+// Canal reports whether the pod is of a DaemonSet of Canal, which runs calico-node beside flannel.
+func (w *Workload) Canal() bool {
+	return w.OfDaemonSet() && strings.HasSuffix(w.Controller.Name, "canal")
 }
 
 // Waiting reports whether a live pod is bound to a node, Pending, not being deleted, and

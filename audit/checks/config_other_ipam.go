@@ -58,7 +58,8 @@ var configOtherIPAM = audit.Check{
 		case len(other.Pods) > 0:
 			if nodes, unrouted := beside.FromFlannel(st, other.Pods); len(nodes) > 0 {
 				x.Message = fmt.Sprintf("%s %s migrating from flannel", phrase.Some(nodes), phrase.One(len(nodes), "is", "are"))
-				if x.Nodes, x.Remedies = nodes, []remedies.Remedy{remedies.LeaveFlannel}; len(unrouted) > 0 {
+				x.Nodes, x.Remedies = nodes, []remedies.Remedy{remedies.LeaveFlannel}
+				if len(unrouted) > 0 {
 					x.Severity = state.Warning
 					x.Message += fmt.Sprintf(", and no block contains the addresses of %s %s: nodes that have migrated have no route to them", phrase.One(len(unrouted), "pod", "pods"), phrase.Some(unrouted))
 				}

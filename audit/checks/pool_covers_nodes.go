@@ -30,7 +30,7 @@ var poolCoversNodes = audit.Check{
 	Title:      "a pool contains an address of a node or of a Service",
 	Severities: []state.Severity{state.Critical, state.Error, state.Info},
 	Graded:     "error; critical if a pod has that very address; info while the cluster uses another IPAM, or if the addresses are reserved",
-	Why:        "Calico may give a pod the node's or the Service's address, and then traffic to it reaches the wrong one; and pods reach other machines in the pool's range without NAT. A node that claims the block around the address attracts its traffic. Calico also treats traffic to an address in a pool as traffic to a pod: without NAT, and with the pool's encapsulation.",
+	Why:        "Calico may give a pod the node's or the Service's address, and then traffic to it reaches the wrong one. A node that claims the block around the address attracts its traffic. Calico also treats traffic to an address in a pool, such as another machine's, as traffic to a pod: without NAT, and with the pool's encapsulation.",
 	Confirm:    "kubectl get nodes -o wide; kubectl get services -A; kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread:    "Without the right to list Services, only the API server's own Service counts, and only if calico-audit runs in the cluster. There is no finding for a disabled pool that contains nodes: it assigns no addresses, and exempts traffic to the nodes from NAT.",
 	Remedies:   []remedies.Remedy{reserveAround, movePool, nodeIP},

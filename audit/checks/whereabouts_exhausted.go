@@ -47,7 +47,7 @@ func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uin
 func capacityFinding(st *state.State, f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
 	by := moreAddresses[:1]
 	if ended := whereabouts.Of(st).Ended(p); len(ended) > 0 {
-		message += fmt.Sprintf(", %d of them recorded for finished pods (%s)", len(ended), phrase.Some(slices.Compact(slices.Clone(ended))))
+		message += fmt.Sprintf(", %d of them recorded for finished pods (%s)", len(ended), phrase.Some(slices.Compact(ended)))
 		by = []remedies.Remedy{moreAddresses[1], moreAddresses[0]}
 	}
 	return audit.Finding{

@@ -86,7 +86,7 @@ func (x *explainer) floatingText(a netip.Addr) (text string) {
 // floatingRoute explains why other nodes may have no route to a floating IP of a pod: only BIRD announces
 // one, if a pool contains it, and ignores those of VXLAN pools (confd bird_ipam.cfg.template).
 func (x *explainer) floatingRoute(w *blocks.Workload, a netip.Addr) string {
-	vxlan := func(p *state.Pool) bool { return p != nil && p.VXLAN != "" && p.VXLAN != blocks.EncapNever }
+	vxlan := func(p *state.Pool) bool { return p != nil && p.VXLAN.Encapsulated() }
 	p := x.PoolOf(state.IPPrefix(a))
 	switch {
 	case x.unread(blocks.Pools) != "":

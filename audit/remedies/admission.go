@@ -1,7 +1,7 @@
 package remedies
 
 import (
-	"strings"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/agents"
@@ -41,16 +41,19 @@ func OpenNode(c *agents.Closed) Remedy {
 
 // RunCollector returns the remedy for a collector without a Ready pod.
 func RunCollector(st *state.State) Remedy {
-	refusals := strings.Join(collector.Refusals(st), ", ")
-	if refusals == "" {
+	refusals := collector.Refusals(st)
+	if len(refusals) == 0 {
 		return StartCollector
 	}
+	refuses := func(is func(blocks.Taint) bool) bool {
+		return slices.ContainsFunc(refusals, func(r agents.Refusal) bool { return is(r.Taint) })
+	}
 	for _, c := range agents.Find(st) {
-		if strings.Contains(refusals, c.Taint.String()) {
+		if refuses(func(t blocks.Taint) bool { return t == c.Taint }) {
 			return OpenNode(&c)
 		}
 	}
-	if strings.Contains(refusals, blocks.TaintNetwork) {
+	if refuses(func(t blocks.Taint) bool { return t.Key == blocks.TaintNetwork }) {
 		return RestoreNetwork
 	}
 	return AdmitCollector

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -49,27 +48,30 @@ func RestartAgents(nodes []string) Remedy {
 // DetectAddress is for existing machines that record the same address. RecordAddress is for a
 // machine with a newer address than calico-node recorded.
 var (
-	DetectAddress = ByHand("let calico-node detect an address that only its machine has (IP_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator nodeAddressAutodetectionV4 of the Installation)",
-		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+	DetectAddress = DetectAddressOf(blocks.IPv4)
 	RecordAddress = ByHand("restart calico-node on the node, which then records its current address; if it refuses because the other node still records that address, first remove the annotation projectcalico.org/IPv4Address or IPv6Address of both",
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
 
+// detection returns the prefix of calico-node's variables for the address of a family, and the field of
+// Tigera's operator.
+func detection(f blocks.Family) (variable, field string) {
+	if f == blocks.IPv6 {
+		return "IP6", "nodeAddressAutodetectionV6"
+	}
+	return "IP", "nodeAddressAutodetectionV4"
+}
+
 // DetectAddressOf is DetectAddress for an address of a family.
 func DetectAddressOf(f blocks.Family) Remedy {
-	r := DetectAddress
-	if f == blocks.IPv6 {
-		r.Title = strings.NewReplacer("IP_AUTO", "IP6_AUTO", "DetectionV4", "DetectionV6", "detectionV4", "detectionV6").Replace(r.Title)
-	}
-	return r
+	variable, field := detection(f)
+	return ByHand(fmt.Sprintf("let calico-node detect an address that only its machine has (%s_AUTODETECTION_METHOD=kubernetes-internal-ip; with Tigera's operator %s of the Installation)", variable, field),
+		"each calico-node records its own address when it restarts", "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 }
 
 // DetectFamily is for nodes that record no Calico address of a family, although their pods have some.
 func DetectFamily(f blocks.Family) Remedy {
-	variable, field := "IP", "nodeAddressAutodetectionV4"
-	if f == blocks.IPv6 {
-		variable, field = "IP6", "nodeAddressAutodetectionV6"
-	}
+	variable, field := detection(f)
 	return ByHand(fmt.Sprintf("give the machines an %s address, and let calico-node detect it (%s=autodetect; with Tigera's operator %s of the Installation)", f, variable, field),
 		fmt.Sprintf("nodes route to each other's pods by %s", f), "calico-node restarts on every node", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 }

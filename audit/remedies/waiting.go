@@ -93,10 +93,10 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 			r = EndOwner
 			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
 			r.Commands = []string{fmt.Sprintf("kubectl get pod --namespace %s %s -o wide", phrase.Arg(c.Owner.Namespace), phrase.Arg(c.Owner.Name))}
-			if r.Effect = "its address goes to a waiting pod, once Whereabouts' reconciler or --whereabouts-stranded has freed it"; c.Kind == waiting.FullNetwork {
-				break
+			r.Effect = "its address goes to a waiting pod, once Whereabouts' reconciler or --whereabouts-stranded has freed it"
+			if c.Kind != waiting.FullNetwork {
+				r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 			}
-			r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
 		case c.Leaked:
 			r = ByHand(fmt.Sprintf("release %s as described under ip/leaked, if Calico's collector does not", c.Object), "the pod gets the address", "a container that outlived its pod may still use the address", "calico-audit explain "+c.Object)
 		case c.Known != nil:

@@ -287,7 +287,7 @@ func (st *State) indexBlocks() {
 	for i := range st.Snapshot.Blocks {
 		b := &Block{Block: &st.Snapshot.Blocks[i]}
 		b.Used = b.InUse()
-		b.Faults = b.Contradictions()
+		b.Faults = b.Block.Faults()
 		if in := b.Within(); len(in) < len(b.Ordinals) {
 			// Ordinals beyond the CIDR have no address, so no verdict may depend on them.
 			c := *b.Block

@@ -47,9 +47,9 @@ func listTunnelPools(st *State) *tunnelPools {
 	out := tunnelPools{}
 	for _, kind := range blocks.TunnelTypes {
 		pools := map[*NodeState][]*Pool{}
-		for _, p := range st.Pools {
+		for _, p := range slices.DeleteFunc(slices.Clone(st.Pools), func(p *Pool) bool { return !p.GivesTunnel(kind) || !p.HandsOut() }) {
 			for _, h := range st.SelectedBy(p) {
-				if p.GivesTunnel(kind) && p.HandsOut() && h.Node.LacksTunnel(kind) {
+				if h.Node.LacksTunnel(kind) {
 					pools[h] = append(pools[h], p)
 				}
 			}

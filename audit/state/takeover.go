@@ -21,9 +21,8 @@ func (st *State) takesBlocks() bool { return blocks.CalicoAtLeast(st.Cluster.Cal
 func (st *State) takeable(p *Pool) (out []*Block) {
 	_, missing := st.Missing(blocks.Affinities)
 	for _, b := range p.Blocks {
-		linked := missing || st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil
 		if b.Used == 0 && b.Usable() && b.CIDR.Bits() == p.BlockSize && !st.Reserved.Covers(b.CIDR) && b.Owner.Kind == blocks.HostOwner &&
-			linked && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(TakeoverAge))) {
+			(missing || st.AffinityMayExist(b.CIDR, b.Owner.Node()) || st.ownAffinity(b) != nil) && (b.Claimed.IsZero() || st.reached(b.Claimed.Add(TakeoverAge))) {
 			out = append(out, b)
 		}
 	}

@@ -85,13 +85,24 @@ func Kept(st *state.State) (pods []*blocks.Workload) {
 	return pods
 }
 
+// Refusal is a taint that keeps a pod away from nodes.
+type Refusal struct {
+	Taint blocks.Taint
+	// Nodes are the nodes with the taint, by name.
+	Nodes []string
+}
+
+// String describes the taint and its nodes.
+func (r Refusal) String() string {
+	return fmt.Sprintf("%s %s the taint %s", phrase.Some(r.Nodes), phrase.One(len(r.Nodes), "has", "have"), r.Taint)
+}
+
 // Refusals explains why no node admits a pod that has no node. It returns nil if the pod has one, if a
 // Linux node admits it, or if its tolerations were not read.
-func Refusals(st *state.State, w *blocks.Workload) (out []string) {
+func Refusals(st *state.State, w *blocks.Workload) (out []Refusal) {
 	if w.Node != "" || len(st.Unreadable(blocks.Nodes)) > 0 {
 		return nil
 	}
-	nodes := map[blocks.Taint][]string{}
 	for _, h := range st.NodeStates { // by name
 		n := h.Node
 		if n == nil || n.Windows || !n.Ready || n.Unschedulable {
@@ -103,11 +114,11 @@ func Refusals(st *state.State, w *blocks.Workload) (out []string) {
 		if i < 0 {
 			return nil
 		}
-		nodes[n.Taints[i]] = append(nodes[n.Taints[i]], n.Name)
+		j := slices.IndexFunc(out, func(r Refusal) bool { return r.Taint == n.Taints[i] })
+		if j < 0 {
+			j, out = len(out), append(out, Refusal{Taint: n.Taints[i]})
+		}
+		out[j].Nodes = append(out[j].Nodes, n.Name)
 	}
-	for t, names := range nodes {
-		out = append(out, fmt.Sprintf("%s %s the taint %s", phrase.Some(names), phrase.One(len(names), "has", "have"), t))
-	}
-	slices.Sort(out)
 	return out
 }

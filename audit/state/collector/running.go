@@ -80,14 +80,18 @@ func Stopped(st *state.State) string {
 		return "" // the files do not say which pods are Ready
 	}
 	text := fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
-	if refusals := Refusals(st); len(refusals) > 0 {
+	var refusals []string
+	for _, r := range Refusals(st) {
+		refusals = append(refusals, r.String())
+	}
+	if len(refusals) > 0 {
 		text += ": no node admits it, because " + phrase.List(refusals)
 	}
 	return text
 }
 
 // Refusals explains why no node admits the collector's pods; nil if one does, or if a pod has a node.
-func Refusals(st *state.State) (out []string) {
+func Refusals(st *state.State) (out []agents.Refusal) {
 	for _, w := range Installed(st).Pods {
 		if out = agents.Refusals(st, w); len(out) == 0 {
 			return nil

@@ -80,19 +80,29 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 	case recordedTwice(st, b, r.Addr()):
 		return state.Because(state.RetainConflict, "several blocks record it")
 	}
-	unread, some := st.UnreadPod()
-	floats := some && (st.Felix.FloatingIPs == "Enabled" || st.FirstMissing([]blocks.Resource{blocks.FelixConfigs}) != nil)
-	safe := st.Reserved.Contains(r.Addr()) || st.EnabledPool(r.Addr()) == nil && len(st.Unreadable(blocks.Pools)) == 0
-	switch pod := (*state.Derived(st, indexFloating))[r.Addr()]; {
-	case floats && !safe:
-		return state.Because(state.RetainNotRead, "pod %s could not be read, and may have it as a floating IP", unread)
-	case pod != "" && !safe:
-		return state.Because(state.RetainInUse, "pod %s has it as a floating IP, and Calico could assign it to another pod, whose traffic would go to this one: reserve it first (IPReservation)", pod)
+	if floats := floatingBar(st, r.Addr()); floats.Code != "" {
+		return floats
 	}
 	if h := st.Handle(attr.Handle); h != nil && st.HandleMayBeUsed(h) {
 		return state.Because(state.RetainNotRead, "a block that cannot be evaluated may hold another address of its handle")
 	}
 	return state.Bar{}
+}
+
+// floatingBar explains why an address that may be a live pod's floating IP stays: Calico could assign
+// it again, unless it is reserved or in no enabled pool.
+func floatingBar(st *state.State, a netip.Addr) state.Bar {
+	pod, unread := (*state.Derived(st, indexFloating))[a], ""
+	if st.Felix.FloatingIPs == "Enabled" || st.FirstMissing([]blocks.Resource{blocks.FelixConfigs}) != nil {
+		unread, _ = st.UnreadPod()
+	}
+	switch {
+	case pod == "" && unread == "", st.Reserved.Contains(a), st.EnabledPool(a) == nil && len(st.Unreadable(blocks.Pools)) == 0:
+		return state.Bar{}
+	case pod == "":
+		return state.Because(state.RetainNotRead, "pod %s could not be read, and may have it as a floating IP", unread)
+	}
+	return state.Because(state.RetainInUse, "pod %s has it as a floating IP, and Calico could assign it to another pod, whose traffic would go to this one: reserve it first (IPReservation)", pod)
 }
 
 // floating holds, by floating IP, the name of a live pod that has it. No block records such a use.

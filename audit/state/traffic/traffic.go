@@ -4,10 +4,11 @@ package traffic
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
+	"github.com/calico-audit/calico-audit/audit/state/tunnels"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -18,24 +19,23 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
 	if !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
 		return nil
 	}
-	ipip := p.IPIP != "" && p.IPIP != blocks.EncapNever && p.Family() == blocks.IPv4
-	if ipip || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers))+len(st.Unreadable(blocks.Pods)) > 0 || !st.Routing.ByBIRD(p.Pool) {
+	if p.IPIP.Encapsulated() && p.Family() == blocks.IPv4 || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers))+len(st.Unreadable(blocks.Pods)) > 0 || !st.Routing.ByBIRD(p.Pool) {
 		return nil
 	}
 	if g := st.FirstMissing([]blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs, blocks.Pods}); g != nil {
 		return nil
 	}
-	agents := state.Derived(st, findAgents)
+	probes := state.Derived(st, findProbes)
 	for _, b := range p.Blocks {
 		switch node := b.Owner.Node(); {
 		case b.Used == 0 || encrypted(st, b):
-		case !agents.felixOnly[node] || agents.bird: // its calico-node may run BIRD
+		case !probes.felixOnly[node] || probes.bird: // its calico-node may run BIRD
 			return nil
 		default:
 			nodes = append(nodes, node)
 		}
 	}
-	if len(st.Unreadable(blocks.Blocks)) > 0 && slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return !agents.felixOnly[n.Name] }) {
+	if len(st.Unreadable(blocks.Blocks)) > 0 && slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return !probes.felixOnly[n.Name] }) {
 		return nil // such a node may own a block that cannot be read
 	}
 	return atLeastTwo(nodes)
@@ -93,7 +93,7 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
 // BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does not
 // encapsulate it; "" if no node is in another subnet, or if BGP peers or WireGuard may carry it.
 func BetweenSubnets(st *state.State, p *state.Pool) string {
-	if !p.ServesWorkloads() || st.OtherIPAM().Cluster || len(st.BGPPeers) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil || p.VXLAN != "" && p.VXLAN != blocks.EncapNever || p.IPIP != "" && p.IPIP != blocks.EncapNever && p.Family() == blocks.IPv4 {
+	if !p.ServesWorkloads() || st.OtherIPAM().Cluster || len(st.BGPPeers) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil || tunnels.Encapsulation(p) != "" {
 		return ""
 	}
 	var subnets []string
@@ -125,18 +125,19 @@ func InSubnet(st *state.State, p *state.Pool) string {
 	return "arrives only if the source/destination check of the EC2 instances is off (awsSrcDstCheck: Disable of the FelixConfiguration lets Felix turn it off)"
 }
 
-// agents describes the pods of calico-node. felixOnly has the nodes with such a pod, true if its
-// probes ask only Felix. bird is true if the probes of any pod ask BIRD.
-type agents struct {
+// probes describes the probes of calico-node's pods. felixOnly has the nodes with such a pod, true if
+// its probes ask only Felix. bird is true if the probes of any pod ask BIRD. Canal's pods are left out:
+// there flannel makes the routes.
+type probes struct {
 	felixOnly map[string]bool
 	bird      bool
 }
 
-func findAgents(st *state.State) *agents {
-	x := &agents{felixOnly: map[string]bool{}}
-	for _, w := range st.Workloads {
-		if w.HostNetwork && w.OfDaemonSet() && strings.HasPrefix(w.Controller.Name, "calico-node") { // not Canal, where flannel makes the routes
-			x.felixOnly[w.Node], x.bird = w.FelixOnly, x.bird || !w.FelixOnly
+func findProbes(st *state.State) *probes {
+	x := &probes{felixOnly: map[string]bool{}}
+	for node, w := range agents.Of(st) {
+		if !w.Canal() {
+			x.felixOnly[node], x.bird = w.FelixOnly, x.bird || !w.FelixOnly
 		}
 	}
 	return x

@@ -2,11 +2,10 @@ package blocks
 
 import "fmt"
 
-// Contradictions describes the contradictions within a block. Every ordinal must be either allocated or
-// queued as unallocated. Allocations must point to existing attributes, and must not be newer
-// than the block. Calico's allocator keeps and relies on these invariants (libcalico-go
-// ipam/ipam_block.go).
-func (b *Block) Contradictions() (out []string) {
+// Faults describes the contradictions within a block. Every ordinal must be either allocated or queued
+// as unallocated. Allocations must point to existing attributes, and must not be newer than the block.
+// Calico's allocator keeps and relies on these invariants (libcalico-go ipam/ipam_block.go).
+func (b *Block) Faults() (out []string) {
 	size := len(b.Ordinals)
 	if want, ok := Addresses(b.CIDR).Int(); !ok || want != size {
 		out = append(out, fmt.Sprintf("it records %d addresses where its CIDR has %s", size, Addresses(b.CIDR)))
