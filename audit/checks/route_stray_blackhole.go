@@ -45,7 +45,7 @@ var routeStrayBlackhole = audit.Check{
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true, Seen: true,
 				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: it matches %s", node, b.CIDR, phrase.Owner(b.Owner), s.Example),
-				Evidence: state.Evidences("routes", s.Text(), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
+				Evidence: state.Evidences("routes", hosts.RoutesText(s.Routes), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
 					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
 				Fix: fix,
 			}

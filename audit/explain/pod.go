@@ -103,8 +103,8 @@ func (x *explainer) floatingRoute(w *blocks.Workload, a netip.Addr) string {
 
 // floatsOf names the live pods that have an address as a floating IP.
 func (x *explainer) floatsOf(a netip.Addr) (out []string) {
-	for _, w := range x.Workloads {
-		if w.Live() && slices.Contains(w.Extras().FloatingIPs, a) {
+	for _, w := range x.FloatsAt(a) {
+		if w.Live() {
 			out = append(out, "pod "+w.FullName())
 		}
 	}

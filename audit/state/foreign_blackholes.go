@@ -110,12 +110,3 @@ func (st *State) ownRoute(node string, dst netip.Prefix, b *Block) bool {
 		return own != b && blocks.PrefixContains(own.CIDR, dst) && own.CIDR.Overlaps(b.CIDR)
 	})
 }
-
-// Text names the routes.
-func (s *ForeignBlackhole) Text() string {
-	out := make([]string, len(s.Routes))
-	for i, r := range s.Routes {
-		out[i] = hosts.RouteText(r)
-	}
-	return phrase.List(out)
-}

@@ -73,6 +73,7 @@ type State struct {
 	poolBits   map[blocks.Family][]int
 	nodeStates map[string]*NodeState
 	uses       []use
+	floats     map[netip.Addr][]*blocks.Workload
 	spaces     map[string]*blocks.Namespace
 	own        ownership
 	tunnels    map[netip.Addr][]TunnelUse

@@ -60,13 +60,16 @@ func (st *State) indexUses() {
 // indexWorkloads assigns pods to their nodes and sets the families in use.
 func (st *State) indexWorkloads() {
 	var families [7]bool
-	st.optional = map[blocks.Family]bool{}
+	st.optional, st.floats = map[blocks.Family]bool{}, map[netip.Addr][]*blocks.Workload{}
 	for _, u := range st.uses {
 		if w := st.podOf(u); !u.elsewhere && w.MayBeLive() && st.OtherIPAMOf(w) == "" {
 			families[blocks.FamilyOf(u.addr)] = true
 		}
 	}
 	for _, w := range st.Workloads {
+		for _, a := range w.Extras().FloatingIPs {
+			st.floats[a] = append(st.floats[a], w)
+		}
 		if w.HostNetwork {
 			continue
 		}
@@ -98,6 +101,10 @@ func (st *State) indexWorkloads() {
 }
 
 func useAt(u use, a netip.Addr) int { return u.addr.Compare(a) }
+
+// FloatsAt returns the pods that have an address as a floating IP, including finished ones. No block
+// records such a use.
+func (st *State) FloatsAt(a netip.Addr) []*blocks.Workload { return st.floats[a] }
 
 // NamedBy returns the pods that name an address.
 func (st *State) NamedBy(a netip.Addr) []use { return namedBy(st.uses, a) }

@@ -76,6 +76,15 @@ func RouteText(r *blocks.HostRoute) string {
 	return Answer{Result: r.Type, Match: r.Dst, Protocol: r.Protocol, Table: tableName(r.Table)}.route()
 }
 
+// RoutesText describes routes in the words of the ip command.
+func RoutesText(routes []*blocks.HostRoute) string {
+	out := make([]string, len(routes))
+	for i, r := range routes {
+		out[i] = RouteText(r)
+	}
+	return phrase.List(out)
+}
+
 // IsDropping reports whether routes of a type drop traffic.
 func IsDropping(kind string) bool {
 	return kind == blocks.RouteBlackhole || kind == blocks.RouteUnreachable || kind == blocks.RouteProhibit

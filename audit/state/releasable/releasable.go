@@ -92,7 +92,10 @@ func Bar(st *state.State, r state.AllocationRef) state.Bar {
 // floatingBar explains why an address that may be a live pod's floating IP stays: Calico could assign
 // it again, unless it is reserved or in no enabled pool.
 func floatingBar(st *state.State, a netip.Addr) state.Bar {
-	pod, unread := (*state.Derived(st, indexFloating))[a], ""
+	pod, unread := "", ""
+	if i := slices.IndexFunc(st.FloatsAt(a), (*blocks.Workload).MayBeLive); i >= 0 {
+		pod = st.FloatsAt(a)[i].FullName()
+	}
 	if st.Felix.FloatingIPs == "Enabled" || st.FirstMissing([]blocks.Resource{blocks.FelixConfigs}) != nil {
 		unread, _ = st.UnreadPod()
 	}
@@ -103,21 +106,6 @@ func floatingBar(st *state.State, a netip.Addr) state.Bar {
 		return state.Because(state.RetainNotRead, "pod %s could not be read, and may have it as a floating IP", unread)
 	}
 	return state.Because(state.RetainInUse, "pod %s has it as a floating IP, and Calico could assign it to another pod, whose traffic would go to this one: reserve it first (IPReservation)", pod)
-}
-
-// floating holds, by floating IP, the name of a live pod that has it. No block records such a use.
-type floating map[netip.Addr]string
-
-func indexFloating(st *state.State) *floating {
-	out := floating{}
-	for _, w := range st.Workloads {
-		for _, a := range w.Extras().FloatingIPs {
-			if w.MayBeLive() {
-				out[a] = w.FullName()
-			}
-		}
-	}
-	return &out
 }
 
 // recordedTwice reports whether another block records an address, too.
