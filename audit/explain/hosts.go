@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // hostsSection shows the host views' data on an address: how the kernel of its block's owner routes
@@ -78,13 +79,13 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 	s.section("Host view")
 	if k := x.Views.Of(node); k != nil {
 		s.fact(k.Source, "taken", phrase.Time(k.TakenAt))
-		var dropping []string
+		var dropping []*blocks.HostRoute
 		for i := range k.Routes {
 			if r := &k.Routes[i]; hosts.IsDropping(r.Type) && r.Dst.Bits() > 0 {
-				dropping = append(dropping, hosts.RouteText(r))
+				dropping = append(dropping, r)
 			}
 		}
-		s.fact(k.Source, "drops", phrase.List(dropping))
+		s.fact(k.Source, "drops", hosts.RoutesText(dropping))
 		s.factf(k.Source, "namespaces", "%d", len(k.Namespaces))
 	}
 	found := false
