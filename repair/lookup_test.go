@@ -19,9 +19,16 @@ func TestTargetMissing(t *testing.T) {
 	var pool blocks.WhereaboutsPool
 	pool.Namespace, pool.Name = "kube-system", "net"
 	snap.WhereaboutsPools = append(snap.WhereaboutsPools, pool)
+	var reservation blocks.WhereaboutsReservation
+	reservation.Namespace, reservation.Name = "kube-system", "net-10.9.0.1"
+	snap.WhereaboutsReservations = append(snap.WhereaboutsReservations, reservation)
 	var handle blocks.Handle
 	handle.Name = "k8s-pod-network.1"
 	snap.Handles = append(snap.Handles, &handle)
+	affinity := snap.Affinities[0].Name
+	if affinity == "" {
+		t.Fatal("the affinity has no name")
+	}
 	st := state.New(snap, state.Options{})
 	for _, c := range []struct {
 		target  state.Subject
@@ -31,8 +38,11 @@ func TestTargetMissing(t *testing.T) {
 		{state.Subject{Kind: state.KindBlock, CIDR: "10.0.0.4/30"}, true},
 		{state.Subject{Kind: state.KindAffinity, CIDR: "10.0.0.0/30", Node: "n1"}, false},
 		{state.Subject{Kind: state.KindAffinity, CIDR: "10.0.0.0/30", Node: "n2"}, true},
+		{state.Subject{Kind: state.KindAffinity, CIDR: "10.0.0.0/30", Node: "n2", Name: affinity}, false},
 		{state.Subject{Kind: state.KindHandle, Name: handle.Name}, false},
 		{state.Subject{Kind: state.KindHandle, Name: "none"}, true},
+		{state.Subject{Kind: state.KindWhereaboutsReservation, Name: "kube-system/net-10.9.0.1"}, false},
+		{state.Subject{Kind: state.KindWhereaboutsReservation, Name: "kube-system/net-10.9.0.2"}, true},
 		{state.Subject{Kind: state.KindIP, IP: "10.0.0.1"}, false},
 		{state.Subject{Kind: state.KindIP, IP: "10.0.0.5"}, true},
 		{state.Subject{Kind: state.KindIP, IP: "10.9.0.1", Name: "kube-system/net"}, false},
