@@ -97,13 +97,10 @@ func (x *run) insist(ctx context.Context, read func() error) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case x.denied:
+		case x.denied, try >= len(retries):
 			return err
-		case try >= len(retries):
-			return err
-		case x.opts.Sleep(ctx, retries[try]) != nil:
-			return ctx.Err()
 		}
+		_ = x.opts.Sleep(ctx, retries[try]) // the next reading notices that the context ended
 	}
 }
 

@@ -482,6 +482,28 @@ handle k8s-pod-network.vmi.shop.gone 10.0.0.0/26=1
 	}
 }
 
+// fullDisk records one change and no others.
+type fullDisk struct{ *journal.Journal }
+
+func (d fullDisk) Record(c repair.Change) error { return errors.Join(d.Journal.Record(c), d.Close()) }
+
+// TestJournalEndsMidStep: a step whose first write could be recorded, and the next not, is half-done,
+// and its outcome says so.
+func TestJournalEndsMidStep(t *testing.T) {
+	f := storyDrained(t)
+	p := f.plan(t, emptyBlocks)
+	j := newTestJournal(t)
+	f.journal, f.leaves, f.lost = fullDisk{j}, true, errors.New("the journal is full")
+	r, err := Run(t.Context(), p, f, f, j, Options{Sleep: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), "failed", "not-tried Journal")
+	if len(f.wrote) != 1 || !strings.Contains(r.Outcomes[0].Reason, "the journal is full") {
+		t.Errorf("it wrote %v: %s", f.wrote, r.Outcomes[0].Reason)
+	}
+}
+
 // TestJournalCannotBeMade: if the journal cannot be created after all, the run ends before anything
 // is written.
 func TestJournalCannotBeMade(t *testing.T) {

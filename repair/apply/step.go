@@ -219,7 +219,7 @@ func (a *applying) write(ctx context.Context, kind *repair.StepKind, s *repair.S
 	before := a.State
 	a.began[s.Group()] = true
 	err := kind.CarryOut(hand, a.Site, s)
-	if broken := a.journal.Err(); broken != nil && err != nil && a.journal.Untouched() {
+	if broken := a.journal.Unwritten(); broken != nil {
 		a.stop(repair.SkipJournal, broken.Error())
 		return skip(repair.SkipJournal, "nothing was written: %v", broken), nil
 	}

@@ -135,7 +135,7 @@ func (a *applying) writeTogether(ctx context.Context, kind *repair.StepKind, ste
 	defer cancel()
 	before := a.State
 	errs := kind.Together(hand, a.Writer, a.State, steps)
-	if err := a.journal.Err(); err != nil && a.journal.Untouched() {
+	if err := a.journal.Unwritten(); err != nil {
 		unwritten(err)
 		return
 	}

@@ -187,14 +187,17 @@ func TestTogether(t *testing.T) {
 }
 
 // TestTogetherWithoutJournal: if nothing can be recorded, none of the addresses is freed, and each
-// step says so.
+// step says so. Steps that were recorded before the journal broke have the outcome that is read.
 func TestTogetherWithoutJournal(t *testing.T) {
 	for name, c := range map[string]struct {
 		spoil func(j *journal.Journal, dir string) error
+		later bool // after the write
 		calls []int
+		want  string
 	}{
-		"it cannot be made": {func(_ *journal.Journal, dir string) error { return os.Remove(dir) }, []int{2}},
-		"it is closed":      {func(j *journal.Journal, _ string) error { return j.Close() }, nil},
+		"it cannot be made":     {func(_ *journal.Journal, dir string) error { return os.Remove(dir) }, false, []int{2}, "skipped Journal"},
+		"it is closed":          {func(j *journal.Journal, _ string) error { return j.Close() }, false, nil, "skipped Journal"},
+		"it is closed mid-step": {func(j *journal.Journal, _ string) error { return j.Close() }, true, []int{2}, "done"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, p := leavers(t, 2)
@@ -204,16 +207,23 @@ func TestTogetherWithoutJournal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := c.spoil(j, dir); err != nil {
-				t.Fatal(err)
+			spoil := func() {
+				if err := c.spoil(j, dir); err != nil {
+					t.Error(err)
+				}
+			}
+			if c.later {
+				f.during = spoil
+			} else {
+				spoil()
 			}
 			f.journal = j
 			r, err := Run(t.Context(), p, f, f, j, Options{Sleep: f.waits})
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantOutcomes(t, outcomes(r), "skipped Journal", "skipped Journal")
-			if diff := cmp.Diff(c.calls, f.calls); diff != "" || f.s.Blocks[0].Ordinals[1] == blocks.Free {
+			wantOutcomes(t, outcomes(r), c.want, c.want)
+			if diff := cmp.Diff(c.calls, f.calls); diff != "" || (f.s.Blocks[0].Ordinals[1] == blocks.Free) != c.later {
 				t.Errorf("addresses at once (-want +got):\n%s", diff)
 			}
 		})

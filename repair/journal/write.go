@@ -133,12 +133,15 @@ func (j *Journal) Exists() bool {
 	return j.file != nil
 }
 
-// Untouched reports whether the current step has recorded no change, so that it has sent
-// no write.
-func (j *Journal) Untouched() bool {
+// Unwritten returns the error that kept the current step from recording a change, so that it has
+// sent no write; nil if it has recorded one, or may.
+func (j *Journal) Unwritten() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return len(j.kept) == 0
+	if len(j.kept) > 0 {
+		return nil
+	}
+	return j.err
 }
 
 // Err returns why the journal accepts no more lines, or nil.
