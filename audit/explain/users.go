@@ -194,7 +194,7 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 	runs := state.HasVM(x.VMInstances, namespace, name)
 	switch {
 	case !x.VMsKnown:
-		s.fact("", what, "the allocation names it; virtual machines were not read")
+		s.fact("", what, "the allocation names it; virtual machines were not read completely")
 	case exists && runs:
 		s.fact("virtualmachine/"+namespace+"/"+name, what, "the allocation names it, and it runs")
 	case exists:

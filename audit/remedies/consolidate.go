@@ -303,7 +303,7 @@ func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	switch {
 	case !st.Classify(ref).Owned:
 		c.bar(addr, "it is leaked: \"repair --leaked-ips\" comes first")
-	case w == nil || w.Node == "":
+	case w == nil:
 		c.bar(addr, "no running pod was seen with it")
 	case len(st.TunnelsAt(addr)) > 0:
 		c.bar(addr, "%s", notAPods[state.UseTunnel])

@@ -107,11 +107,10 @@ func (st *Remedies) AffinityRemedies(a *blocks.Affinity, b *state.Block) []Remed
 // affinityBar explains why a plan does not delete an affinity. If several objects describe the same
 // affinity, a plan deletes none of them.
 func (st *Remedies) affinityBar(a *blocks.Affinity, b *state.Block) state.Bar {
-	bar := st.DeleteAffinityBar(a, b)
-	if bar.Code == "" && slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
+	if slices.ContainsFunc(st.AffinitiesOf(a.CIDR), func(o *blocks.Affinity) bool { return o.Owner == a.Owner && o.Name != a.Name && !o.SoftDeleted }) {
 		return state.Because(state.RetainConflict, "several objects describe it")
 	}
-	return bar
+	return st.DeleteAffinityBar(a, b)
 }
 
 // leaveBlock decides whether a block can be deleted once some of its addresses are released.

@@ -166,9 +166,7 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	case name == "":
 		return unknownOwner("it belongs to a virtual machine, but its attributes do not name it")
 	case !st.VMsKnown:
-		return unknownOwner("it is for virtual machine %s, and virtual machines were not read", full)
-	case st.vmUnread:
-		return unknownOwner("it is for virtual machine %s, and some virtual machines could not be read", full)
+		return unknownOwner("it is for virtual machine %s, and virtual machines were not read completely", full)
 	}
 	if HasVM(st.VMs, namespace, name) {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)

@@ -51,10 +51,8 @@ type State struct {
 
 	// unreadable are the objects that could not be decoded, by resource.
 	unreadable map[blocks.Resource][]blocks.Gap
-	// unreadPod names a pod that could not be decoded at all, "" if there is none; vmUnread is
-	// true if a virtual machine could not be decoded.
+	// unreadPod names a pod that could not be decoded at all, "" if there is none.
 	unreadPod string
-	vmUnread  bool
 	// partial are the pods that were decoded in part ([blocks.Extras.Partial]). placeless are
 	// those of them whose node could not be decoded: they may run on any node.
 	partial, placeless []*blocks.Workload

@@ -67,7 +67,6 @@ func (st *State) indexUnread() {
 			st.unreadable[g.Resource] = st.Snapshot.Unreadable(g.Resource)
 		}
 	}
-	st.vmUnread = len(st.Unreadable(blocks.VMs)) > 0 || len(st.Unreadable(blocks.VMInstances)) > 0
 	for _, g := range st.Unreadable(blocks.Pods) {
 		namespace, name, _ := strings.Cut(g.Name, "/")
 		if st.Pod(namespace, name) == nil {

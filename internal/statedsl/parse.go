@@ -29,6 +29,9 @@ func Parse(text string) (*blocks.Snapshot, error) {
 			return nil, fmt.Errorf("state line %d, %q: %w", i+1, line, err)
 		}
 	}
+	if p.snap.VMsKnown {
+		p.snap.SetVMsKnown(func(blocks.Resource) bool { return true })
+	}
 	return p.snap, nil
 }
 

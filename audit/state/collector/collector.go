@@ -330,7 +330,7 @@ func (c collector) ofTunnel(node string) verdict {
 func (c collector) ofVM(attr *blocks.Attributes) verdict {
 	full := attr.Namespace + "/" + attr.Extras().VMI
 	switch {
-	case !c.VMsKnown || len(c.Unreadable(blocks.VMs))+len(c.Unreadable(blocks.VMInstances)) > 0:
+	case !c.VMsKnown:
 		return verdict{}
 	case state.HasVM(c.VMs, attr.Namespace, attr.Extras().VMI):
 		return valid("virtual machine %s exists", full)
