@@ -534,10 +534,13 @@ func TestLawPermits(t *testing.T) {
 	const short = "version v3.32.1\nnode a label=zone=a\nnode b label=zone=a\nnode c label=zone=b\npool pods 10.0.0.0/29 size=30 nodes=zone=='a' uses=Workload\n" +
 		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 2 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n"
 	for name, c := range map[string]struct{ text, flag, step string }{
-		"no node has pools of two zones":     {short + "pool more 10.1.0.0/24 nodes=zone=='b'\n", "empty-blocks", "release-block:10.0.0.4/30"},
-		"another pool is for services":       {short + "pool services 10.1.0.0/24 uses=LoadBalancer\n", "empty-blocks", "release-block:10.0.0.4/30"},
-		"another pool is for tunnels":        {short + "pool tunnels 10.1.0.0/24 uses=Tunnel\n", "empty-blocks", "release-block:10.0.0.4/30"},
-		"another pool is disabled":           {short + "pool old 10.1.0.0/24 disabled\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"no node has pools of two zones":                {short + "pool more 10.1.0.0/24 nodes=zone=='b'\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is for services":                  {short + "pool services 10.1.0.0/24 uses=LoadBalancer\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is for tunnels":                   {short + "pool tunnels 10.1.0.0/24 uses=Tunnel\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"another pool is disabled":                      {short + "pool old 10.1.0.0/24 disabled\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"the allocator does not see b's affinity to it": {short + "affinity 10.0.0.4/30 b unlabelled\n", "empty-blocks", "release-block:10.0.0.4/30"},
+		"a block without an affinity is full": {strings.Replace(short, "10.0.0.0/29", "10.0.0.0/28", 1) + "block 10.0.0.8/30 b\nfill 10.0.0.8/30 4 b\nblock 10.0.0.12/30 a\naffinity 10.0.0.12/30 a\nfill 10.0.0.12/30 1 a\n",
+			"empty-blocks", "release-block:10.0.0.4/30"},
 		"another pool has blocks for anyone": {"node a\nnode b\npool first 10.0.0.0/30 size=30\npool second 10.1.0.0/24\nblock 10.0.0.0/30 b\nfill 10.0.0.0/30 4 b\naffinity 10.1.0.0/26 a\n", "orphan-affinities", "delete-affinity:a:10.1.0.0/26"},
 		"addresses of one missing block": {"config max=3\nnode a\npool pods 10.0.0.0/24 size=29\npod shop/x a 10.0.0.0\npod shop/y a 10.0.0.1\npod shop/z a 10.0.0.2\n" +
 			"block 10.0.0.8/29 a\nfill 10.0.0.8/29 8 a\n", "missing-affinities", "restore-affinity:10.0.0.8/29"},
