@@ -160,7 +160,7 @@ func appendScalar(out []byte, r *JSONReader, class class, key string, n *alias.A
 			return out
 		}
 		return appendText(out, class.anonymize(n, key, string(text)))
-	case class == classAS && c >= '0' && c <= '9':
+	case class == classAS && c <= '9':
 		raw := r.Raw()
 		if as := class.anonymize(n, key, string(raw)); as != alias.Bad {
 			raw = []byte(as)
