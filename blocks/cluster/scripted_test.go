@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -224,6 +226,35 @@ func TestStaleReasonIsTheLatest(t *testing.T) {
 	} {
 		if k.trouble = step.trouble; k.staleness() != "not current since then: "+step.want {
 			t.Errorf("step %d: %s, want %s", i, k.staleness(), step.want)
+		}
+	}
+}
+
+// TestEndOfStream: a stream ends as planned if the server ends it when its time is over. If the watch
+// has ended it, the watch's reason counts, even if the server ends it at the same moment.
+func TestEndOfStream(t *testing.T) {
+	w, err := NewWatch(&rest.Config{Host: "http://unused.invalid"}, WatchOptions{})
+	must(t, err)
+	for name, c := range map[string]struct {
+		cause, read, want error
+		lasted            time.Duration
+		relists           bool
+	}{
+		"in time":            {read: io.EOF, lasted: time.Hour},
+		"early":              {read: io.EOF, lasted: time.Minute, want: errEnded},
+		"cut off":            {read: io.ErrUnexpectedEOF, lasted: time.Hour, want: errEnded},
+		"moved":              {cause: errMoved, read: io.EOF, lasted: time.Minute},
+		"stale":              {cause: errRelist, read: context.Canceled, lasted: time.Hour, want: errRelist, relists: true},
+		"stale, and in time": {cause: errRelist, read: io.EOF, lasted: time.Hour, want: errRelist, relists: true},
+	} {
+		k := &reflector{w: w, kind: decode.KindOf(blocks.Namespaces)}
+		s := &stream{k: k, began: time.Now().Add(-c.lasted), life: time.Hour}
+		s.ctx, s.cancel = context.WithCancelCause(t.Context())
+		if c.cause != nil {
+			s.cancel(c.cause)
+		}
+		if what, _, _ := s.end(c.read); !errors.Is(k.trouble, c.want) || (what == watch.Error) != c.relists {
+			t.Errorf("%s: it ends with %s and %v", name, what, k.trouble)
 		}
 	}
 }
