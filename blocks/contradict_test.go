@@ -20,12 +20,19 @@ func TestContradiction(t *testing.T) {
 	}
 	const twoNodes = "block 10.0.0.64/26 b\nblock 10.0.0.128/26 c\n"
 	named := lines(10, "alloc 10.0.0.7%d pod=shop/b node=b") + lines(10, "alloc 10.0.0.13%d pod=shop/c node=c")
+	container := "n." + strings.Repeat("a", 62)
+	cut := func(exist, missing int) string {
+		return "block 10.0.0.0/26 a\n" + lines(exist+missing, "alloc 10.0.0.%[1]d handle="+container+"%02[1]d") + lines(exist, "handle "+container+"%02d 10.0.0.0/26=1")
+	}
 	for name, c := range map[string]struct {
 		of   blocks.Resource
 		text string
 		want bool
 	}{
 		"handles":                             {blocks.Handles, "block 10.0.0.0/26 a\n" + lines(10, "alloc 10.0.0.%[1]d handle=h%[1]d"), true},
+		"the end of the handles":              {blocks.Handles, cut(10, 10), true},
+		"the end of few handles":              {blocks.Handles, cut(9, 10), false},
+		"few handles at the end":              {blocks.Handles, cut(10, 9), false},
 		"affinities":                          {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a"), true},
 		"affinities of one family":            {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), true},
 		"some affinities of one family":       {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + "affinity 10.0.1.0/26 a\n" + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), false},

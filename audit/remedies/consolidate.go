@@ -587,13 +587,13 @@ func (st *Remedies) findTooFew() (x tooFew) {
 	return x
 }
 
-// Takers counts the nodes that the scheduler puts pods on now, and the nodes that calico-audit has
-// cordoned.
+// Takers counts the nodes that the scheduler puts pods on now, and the others with the mark of a
+// cordon of calico-audit.
 func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) {
 			now++
-		} else if h.Node != nil && h.Node.Unschedulable && h.Node.Ours != "" {
+		} else if h.Node != nil && h.Node.Ours != "" {
 			cordoned++
 		}
 	}
