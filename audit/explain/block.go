@@ -27,7 +27,7 @@ func (x *explainer) block(p netip.Prefix) Explained {
 	x.holderSections(s, b)
 	x.blockHostsSection(s, p)
 	x.blockFindings(s, p)
-	x.blockRemedy(s, b)
+	x.findingRemedies(s)
 	s.Summary = x.blockSummary(b)
 	return s.done()
 }
@@ -208,12 +208,17 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 		return
 	}
 	s.section("Empty")
-	if b.Releasability.OK {
+	r := &b.Releasability
+	if r.OK {
 		s.fact("", "verdict", "it could be released now")
 	} else {
-		s.fact("", "verdict", "must stay: "+b.Releasability.Reason)
+		s.fact("", "verdict", "must stay: "+r.Reason)
 	}
-	s.fact(blockSource(b), "since at least", phrase.Time(b.Releasability.EmptySince))
+	s.fact("", "until", phrase.Time(r.Due))
+	if r.After != nil {
+		s.fact("", "after that", "must stay: "+r.After.Reason)
+	}
+	s.fact(blockSource(b), "since at least", phrase.Time(r.EmptySince))
 }
 
 // blockSummary summarises a block in a sentence or two.

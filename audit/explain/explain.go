@@ -57,7 +57,7 @@ type Explained struct {
 	// Related are the findings about objects that the subject depends on or contains: the block and
 	// the pool of an address, the addresses of a block.
 	Related []audit.Finding `json:"related"`
-	// Remedies lists, by verdict, the changes that would end it.
+	// Remedies lists remedies by verdict, except those of the diagnoses.
 	Remedies []Remedy `json:"outlook"`
 }
 
@@ -96,11 +96,11 @@ type Fact struct {
 	Source string `json:"source,omitempty"`
 }
 
-// Remedy describes the changes that would end a verdict.
+// Remedy is a remedy for a verdict.
 type Remedy struct {
-	// Verdict is the present verdict, such as "borrowed" or a check's ID.
+	// Verdict is a check's ID, or "waiting".
 	Verdict string `json:"verdict"`
-	// Change is such a change. Times in it are in RFC 3339.
+	// Change says what to do, and its effect.
 	Change string `json:"change"`
 }
 
@@ -201,9 +201,11 @@ func (s *builder) factf(source, name, format string, args ...any) {
 	s.fact(source, name, fmt.Sprintf(format, args...))
 }
 
-// remedy adds the changes that would end a verdict.
-func (s *builder) remedy(verdict, format string, args ...any) {
-	s.Remedies = append(s.Remedies, Remedy{verdict, fmt.Sprintf(format, args...)})
+// remedies adds the remedies for a verdict.
+func (s *builder) remedies(verdict string, ways []remedies.Remedy) {
+	for _, r := range ways {
+		s.Remedies = append(s.Remedies, Remedy{verdict, r.Title + ": " + r.Effect})
+	}
 }
 
 // done returns the explanation without empty sections.

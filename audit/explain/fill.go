@@ -17,10 +17,12 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 		return
 	}
 	src := blockSource(b)
-	counts := map[state.UseKind]int{}
+	counts, leaked := map[state.UseKind]int{}, 0
 	for i := range b.Ordinals {
 		if r := (state.AllocationRef{Block: b, Ordinal: i}); b.Ordinals[i] != blocks.Free {
-			counts[r.Kind()]++
+			if counts[r.Kind()]++; !x.Classify(r).Owned {
+				leaked++
+			}
 		}
 	}
 	s.section("Allocated to")
@@ -32,23 +34,12 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 	if x.FirstMissing(useReads) != nil {
 		return
 	}
-	if _, leaked := x.ownedOf(b); leaked > 0 {
+	if leaked > 0 {
 		s.factf("", "not owned", "%d of these seem to have no owner", leaked)
 	}
-}
-
-// ownedOf counts the allocations of a block that have an owner, and those that seem to have none.
-func (x *explainer) ownedOf(b *state.Block) (owned, leaked int) {
-	for i := range b.Ordinals {
-		switch {
-		case b.Ordinals[i] == blocks.Free:
-		case x.Classify(state.AllocationRef{Block: b, Ordinal: i}).Owned:
-			owned++
-		default:
-			leaked++
-		}
+	if then := x.IfEmptied(b); !then.OK && x.Lacking(state.ReleaseReads) == nil {
+		s.fact("", "once empty", "must stay: "+then.Reason)
 	}
-	return owned, leaked
 }
 
 // allocationSorts are the kinds of allocation, in display order.

@@ -43,7 +43,10 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	}
 	x.hostsSection(s, a, owners)
 	x.addressFindings(s, a, ref, allocated)
-	x.addressRemedy(s, a, users, ref, allocated)
+	if br := x.borrowOf(ref); br != nil {
+		x.borrowRemedies(s, br)
+	}
+	x.findingRemedies(s)
 	s.Summary = x.addressSummary(a, users, ref, allocated)
 	return s.done()
 }
@@ -114,6 +117,9 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	}
 	s.factf(src, "ordinal", "%d of %d", i, len(b.Ordinals))
 	s.fact(src, "state", x.ordinalState(b, i))
+	if b.Ordinals[i] == blocks.Free {
+		s.fact("", "handed out to", x.takers(b))
+	}
 	if names := x.reservedBy(state.IPPrefix(a)); len(names) > 0 {
 		s.factf(names[0], "reserved", "by %s: automatic assignment skips it", strings.Join(names, ", "))
 	}
@@ -136,6 +142,21 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	} else if b.Ordinals[i] != blocks.Free {
 		s.factf(src, "sequence", "none recorded for the address; the block is at %d", b.Sequence)
 	}
+}
+
+// takers names the pods that get a block's free addresses.
+func (x *explainer) takers(b *state.Block) string {
+	switch owner := b.Owner.Node(); {
+	case owner != "" && x.IPAM.StrictAffinity:
+		return "pods on " + owner + " only: strict affinity is on"
+	case owner != "":
+		return "pods on " + owner + ", and pods that borrow"
+	case b.Owner.Kind == blocks.NoOwner && x.IPAM.StrictAffinity:
+		return "no pod: the block has no owner, and strict affinity is on"
+	case b.Owner.Kind == blocks.NoOwner:
+		return "pods that borrow: the block has no owner"
+	}
+	return ""
 }
 
 // ordinalState describes an ordinal and, if it is free, its place in the allocation order.
@@ -163,7 +184,7 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 	case attr == nil:
 		return "allocated to attributes that do not exist: the block is corrupt"
 	case attr.Cooling():
-		return "cooling down: released at " + phrase.Time(attr.Extras().Released) + ", and not handed out yet"
+		return "cooling down (ipCooldownSeconds): released at " + phrase.Time(attr.Extras().Released) + ", and not handed out yet"
 	case attr.WindowsReserved():
 		return "reserved: Windows nodes assign neither the first addresses of a block nor its last"
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -130,7 +131,11 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 		}
 	}
 	if attr != nil && x.FirstMissing(useReads) == nil {
-		s.fact("", "verdict", verdictText(x.Classify(ref)))
+		v := x.Classify(ref)
+		s.fact("", "verdict", verdictText(v))
+		if !v.Owned {
+			s.fact("", "Calico's collector", collector.OfAddress(x.State, ref).Text(""))
+		}
 	}
 }
 

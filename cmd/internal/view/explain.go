@@ -165,7 +165,7 @@ func (p *printer) remedies(all []explain.Remedy) {
 	if len(all) == 0 {
 		return
 	}
-	p.section("What would change it")
+	p.section("Remedies")
 	width := widest(all, func(o *explain.Remedy) string { return o.Verdict })
 	for _, o := range all {
 		p.wrap("  "+pad(Clean(o.Verdict), width, false)+"  ", width+4, o.Change)
