@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
@@ -52,10 +53,11 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 		s.Summary = "Whether there is such a block is " + x.unread(blocks.Blocks) + "."
 	case x.BlockMayCover(p):
 		s.Summary = fmt.Sprintf("Whether there is such a block is not known: %s.", state)
-	case len(x.AffinitiesOf(p)) > 0:
-		s.Summary = fmt.Sprintf("No such block exists, although %s: %s.", x.claimants(p), state)
 	default:
 		s.Summary = fmt.Sprintf("No such block exists: %s.", state)
+		if owners := x.claimants(p); owners != "" {
+			s.Summary += " Owners of affinities to it: " + owners + "."
+		}
 	}
 	return s.done()
 }
@@ -66,10 +68,7 @@ func (x *explainer) claimants(p netip.Prefix) string {
 	for _, a := range x.AffinitiesOf(p) {
 		names = append(names, phrase.Owner(a.Owner))
 	}
-	if len(names) == 1 {
-		return names[0] + " has an affinity to it"
-	}
-	return phrase.Each(names) + " have affinities to it"
+	return strings.Join(names, ", ")
 }
 
 // blockSection lists the fields of a block.
@@ -89,17 +88,17 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 	if b.DeprecatedStrict {
 		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
 	}
-	s.fact(src, "created", phrase.Time(b.Created))
-	s.fact(src, "claimed", phrase.Time(b.Claimed))
+	s.at(src, "created", b.Created)
+	s.at(src, "claimed", b.Claimed)
 	if at, ok := b.LastWrite(); ok {
-		s.fact(src, "last written", phrase.Time(at))
+		s.at(src, "last written", at)
 	} else {
 		s.fact(src, "last written", "not known: it carries no managedFields")
 	}
 	s.factf(src, "sequence", "%d", b.Sequence)
 	for _, other := range x.BlocksAt(b.CIDR) {
 		if other != b {
-			s.factf(blockSource(other), "overlaps", "block %s of %s", other.CIDR, phrase.Owner(other.Owner))
+			s.fact(blockSource(other), "overlaps", ownedBlock(other))
 		}
 	}
 }
@@ -108,7 +107,7 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 func (x *explainer) fillText(b *state.Block) string {
 	free := len(b.Ordinals) - b.Used
 	unused := x.Unused(b)
-	out := fmt.Sprintf("%d of %s, %d free", b.Used, phrase.Plural(len(b.Ordinals), "address"), free)
+	out := fmt.Sprintf("%d of %d, %d free", b.Used, len(b.Ordinals), free)
 	if unused < free {
 		out += fmt.Sprintf(", %d of them reserved", free-unused)
 	}
@@ -214,11 +213,11 @@ func (x *explainer) emptySection(s *builder, b *state.Block) {
 	} else {
 		s.fact("", "verdict", "must stay: "+r.Reason)
 	}
-	s.fact("", "until", phrase.Time(r.Due))
+	s.at("", "until", r.Due)
 	if r.After != nil {
 		s.fact("", "after that", "must stay: "+r.After.Reason)
 	}
-	s.fact(blockSource(b), "since at least", phrase.Time(r.EmptySince))
+	s.at(blockSource(b), "since at least", r.EmptySince)
 }
 
 // blockSummary summarises a block in a sentence or two.

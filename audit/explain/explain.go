@@ -201,6 +201,9 @@ func (s *builder) factf(source, name, format string, args ...any) {
 	s.fact(source, name, fmt.Sprintf(format, args...))
 }
 
+// at adds a time, unless it is unknown.
+func (s *builder) at(source, name string, t blocks.Time) { s.fact(source, name, phrase.Time(t)) }
+
 // remedies adds the remedies for a verdict.
 func (s *builder) remedies(verdict string, ways []remedies.Remedy) {
 	for _, r := range ways {
@@ -232,6 +235,11 @@ func poolSource(p *state.Pool) string     { return sourceOf("ippool", p.Meta) }
 func blockSource(b *state.Block) string   { return sourceOf("ipamblock", b.Meta) }
 func nodeSource(n *blocks.Node) string    { return sourceOf("node", n.Meta) }
 func podSource(w *blocks.Workload) string { return "pod/" + w.FullName() }
+
+// ownedBlock names a block and its owner.
+func ownedBlock(b *state.Block) string {
+	return fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner))
+}
 
 // unread explains, as part of a sentence for a fact, why a kind of object was not read completely;
 // empty if it was.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -75,15 +74,14 @@ func (x *explainer) holderSections(s *builder, b *state.Block) {
 		return strings.Compare(rank(m), rank(n))
 	})
 	for _, node := range order {
-		count := phrase.Plural(len(byNode[node]), "address")
+		where := "Addresses on " + node
 		switch {
 		case node == "":
-			s.listed("On no node: %s", count)
+			where = "Addresses on no node"
 		case owner != "" && node != owner:
-			s.listed("Borrowed by %s: %s", node, count)
-		default:
-			s.listed("On %s: %s", node, count)
+			where = "Borrowed by " + node
 		}
+		s.listed("%s: %d", where, len(byNode[node]))
 		for _, i := range byNode[node] {
 			s.fact(blockSource(b), b.Address(i).String(), x.holderText(b, i))
 		}

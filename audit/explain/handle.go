@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -18,24 +19,17 @@ func (x *explainer) handle(id string) Explained {
 	refs := x.HandleRefs(id)
 	s.listed("Addresses")
 	for _, r := range refs {
-		s.factf(blockSource(r.Block), r.Addr().String(), "%s%s, in block %s of %s", x.holderText(r.Block, r.Ordinal),
-			phrase.OnNode(x.addressNode(r.Addr(), r, true)), r.Block.CIDR, phrase.Owner(r.Block.Owner))
+		s.factf(blockSource(r.Block), r.Addr().String(), "%s%s, in %s", x.holderText(r.Block, r.Ordinal), phrase.OnNode(x.addressNode(r.Addr(), r, true)), ownedBlock(r.Block))
 	}
 	x.handleFindings(s, id, refs)
 	x.findingRemedies(s)
-	h := x.Handle(id)
-	switch {
-	case h == nil && x.unread(blocks.Handles) != "":
-		s.Summary = fmt.Sprintf("Blocks record %s under it; its object is %s.", phrase.Plural(len(refs), "address"), x.unread(blocks.Handles))
-	case h == nil:
-		s.Summary = fmt.Sprintf("Blocks record %s under it, and no such handle exists.", phrase.Plural(len(refs), "address"))
-	case x.unread(blocks.Blocks) != "":
-		s.Summary = "The handle exists; blocks record under it: " + x.unread(blocks.Blocks) + "."
-	case len(refs) == 0:
-		s.Summary = "The handle exists, and no block refers to it."
-	default:
-		s.Summary = fmt.Sprintf("The handle exists, and blocks record %s under it.", phrase.Plural(len(refs), "address"))
+	object := "No such handle exists"
+	if unread := x.unread(blocks.Handles); x.Handle(id) != nil {
+		object = "The handle exists"
+	} else if unread != "" {
+		object = "Its object is " + unread
 	}
+	s.Summary = fmt.Sprintf("%s; addresses that blocks record under it: %s.", object, cmp.Or(x.unread(blocks.Blocks), fmt.Sprint(len(refs))))
 	return s.done()
 }
 
@@ -72,7 +66,7 @@ func (x *explainer) handleSection(s *builder, id string) {
 		}
 		switch {
 		case h == nil:
-			s.factf("", "in "+p.String(), "the block records %s", phrase.Plural(have, "address"))
+			s.factf("", "in "+p.String(), "the block records %d", have)
 		case said == have:
 			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
 		default:

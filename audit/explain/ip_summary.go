@@ -71,7 +71,7 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	case attr == nil:
 		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
 	case attr.Cooling(), attr.WindowsReserved():
-		return fmt.Sprintf("Not in use: %s, in block %s of %s.", strings.TrimPrefix(x.holder(b, i), "no one: "), b.CIDR, phrase.Owner(b.Owner))
+		return fmt.Sprintf("Not in use: %s, in %s.", strings.TrimPrefix(x.holder(b, i), "no one: "), ownedBlock(b))
 	}
 	out := fmt.Sprintf("Allocated to %s%s", x.holder(b, i), phrase.OnNode(attr.Node))
 	if attr.Tunnel() {
@@ -97,9 +97,9 @@ func (x *explainer) freeSummary(a netip.Addr, b *state.Block) string {
 		tail = " It may be in use all the same, because not everything was read: " + g.String() + "."
 	}
 	if x.Reserved.Contains(a) {
-		return fmt.Sprintf("Free and reserved: block %s of %s holds it, and automatic assignment skips it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
+		return fmt.Sprintf("Free and reserved: %s holds it, and automatic assignment skips it.%s", ownedBlock(b), tail)
 	}
-	return fmt.Sprintf("Free: it lies in block %s of %s, which has not allocated it.%s", b.CIDR, phrase.Owner(b.Owner), tail)
+	return fmt.Sprintf("Free: it lies in %s, which has not allocated it.%s", ownedBlock(b), tail)
 }
 
 // unknownSummary describes an address that no object refers to.
@@ -119,7 +119,7 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 			who = "Whether anything uses it is not known: " + g.String()
 		}
 		if names := x.reservedBy(state.IPPrefix(a)); len(names) > 0 {
-			who += ", and it is reserved by " + phrase.Each(names)
+			who += ", and it is reserved by " + strings.Join(names, ", ")
 		}
 		if !slot.IsValid() {
 			state, _ := x.slotStatus(slot, p)

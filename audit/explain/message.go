@@ -67,17 +67,17 @@ func (x *explainer) message(m errortext.Match, n *named) Explained {
 	})
 	switch {
 	case len(m.Checks) == 0:
-		s.fact("", "found", "no check finds this cause: see the remedy")
+		s.fact("", "findings", "no check finds this cause: see the remedy")
 	case len(s.Findings) > 0:
-		s.factf("", "found", "%s%s", phrase.Plural(len(s.Findings), "finding"), of)
+		s.factf("", "findings", "%d%s", len(s.Findings), of)
 	case len(ran) > 0:
-		s.factf("", "found", "none now by %s%s", strings.Join(ran, ", "), of)
+		s.factf("", "findings", "none now by %s%s", strings.Join(ran, ", "), of)
 	}
 	if skipped := len(m.Checks) - len(ran); skipped > 0 {
-		s.factf("", "not evaluated", "%s, at least in part", phrase.Plural(skipped, "check"))
+		s.factf("", "not evaluated", "%d of the checks, at least in part", skipped)
 	}
 	if elsewhere > 0 {
-		s.factf("", "elsewhere", "%s about other objects: calico-audit report --check %s", phrase.Plural(elsewhere, "finding"), strings.Join(m.Checks, ","))
+		s.factf("", "elsewhere", "%d about other objects: calico-audit report --check %s", elsewhere, strings.Join(m.Checks, ","))
 	}
 	return s.done()
 }
@@ -283,5 +283,5 @@ func (x *explainer) ambiguous(q Query) string {
 	if len(pods) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%s have the name %q: %s; give the namespace, as NAMESPACE/POD or with -n", phrase.Plural(len(pods), "pod"), q.bare(), phrase.List(pods))
+	return fmt.Sprintf("%d pods have the name %q: %s; give the namespace, as NAMESPACE/POD or with -n", len(pods), q.bare(), phrase.List(pods))
 }

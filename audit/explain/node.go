@@ -58,7 +58,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		s.fact(src, "system", "Windows")
 	}
 	if n.AllocatablePods > 0 {
-		s.factf(src, "room for", "%s", phrase.Plural(n.AllocatablePods, "pod"))
+		s.factf(src, "most pods", "%d", n.AllocatablePods)
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {
@@ -70,9 +70,9 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		}
 	}
 	if x.unread(blocks.Pods) == "" {
-		s.factf("", "runs", "%s of the pod network, %d waiting for an address", phrase.Plural(live, "pod"), waiting)
+		s.factf("", "pods", "%d of the pod network, %d waiting for an address", live, waiting)
 	} else {
-		s.fact("", "runs", x.unread(blocks.Pods))
+		s.fact("", "pods", x.unread(blocks.Pods))
 	}
 	for _, a := range n.Addresses {
 		s.fact(src, "address", a.String()+besideInternal(n, a.Addr()))
@@ -107,15 +107,16 @@ func schedulableText(h *state.NodeState) string {
 	for _, t := range h.Node.KeepsAway() {
 		against = append(against, "it has the taint "+t.Key)
 	}
+	reasons := phrase.Each(against)
 	switch {
 	case len(against) == 0 && h.Node.NoNetwork():
 		return "yes, but no pod is scheduled until its calico-node is Ready: it has the taint " + blocks.TaintNetwork
 	case len(against) == 0:
 		return "yes"
 	case h.Schedulable:
-		return "yes, as pods of the pod network run on it, although " + phrase.Each(against)
+		return "yes, as pods of the pod network run on it, although " + reasons
 	}
-	return "no: " + phrase.Each(against)
+	return "no: " + reasons
 }
 
 // nodePoolsSection lists the pools that serve a node, and why other pools do not.
@@ -219,23 +220,11 @@ func (x *explainer) affinityNote(node string, b *state.Block) string {
 func (x *explainer) nodeSummary(h *state.NodeState) string {
 	if h.Node == nil {
 		out := capital(x.NoNode(h.Name))
-		var left []string
 		if len(h.Blocks) > 0 {
-			left = append(left, phrase.Plural(len(h.Blocks), "block")+" in its name: "+phrase.List(state.CIDRs(h.Blocks)))
+			out += "; blocks in its name: " + phrase.List(state.CIDRs(h.Blocks))
 		}
 		if len(h.Affinities) > 0 {
-			noun := "affinities"
-			if len(h.Affinities) == 1 {
-				noun = "affinity"
-			}
-			left = append(left, fmt.Sprintf("%d %s", len(h.Affinities), noun))
-		}
-		if len(left) > 0 {
-			verb := "left"
-			if !x.vanished(h.Name) {
-				verb = "has"
-			}
-			out += "; it " + verb + " " + phrase.Each(left)
+			out += fmt.Sprintf("; affinities: %d", len(h.Affinities))
 		}
 		return out + "."
 	}

@@ -3,7 +3,6 @@ package explain
 import (
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -20,11 +19,11 @@ func (x *explainer) tunnelSection(s *builder, h *state.NodeState) {
 
 // nodeBorrowSections lists the addresses that a node borrows, and those borrowed from it.
 func (x *explainer) nodeBorrowSections(s *builder, h *state.NodeState) {
-	s.listed("Borrowed by it: %s", phrase.Plural(len(h.Borrowed), "address"))
+	s.listed("Borrowed by it: %d", len(h.Borrowed))
 	for _, br := range h.Borrowed {
 		s.factf(blockSource(br.Block), br.Addr.String(), "%s, from %s of %s%s", x.borrowUser(br), br.Block.CIDR, br.Owner, x.trafficNote(br))
 	}
-	s.listed("Borrowed from it: %s", phrase.Plural(len(h.Lent), "address"))
+	s.listed("Borrowed from it: %d", len(h.Lent))
 	for _, br := range h.Lent {
 		s.factf(blockSource(br.Block), br.Addr.String(), "by %s, for %s%s", br.User, x.borrowUser(br), x.trafficNote(br))
 	}
@@ -54,7 +53,7 @@ func (x *explainer) borrowOutcomeSection(s *builder, borrows []*state.Borrow) {
 	s.section("Traffic to borrowed addresses")
 	for i, p := range pairs {
 		if i == maxOutcomes {
-			s.factf("", "more", "%s: calico-audit explain describes each address", phrase.Plural(len(pairs)-i, "more reason"))
+			s.factf("", "more", "%d; calico-audit explain describes each address", len(pairs)-i)
 			break
 		}
 		s.factf("", "on "+p.owner+", for "+p.user, "%s: %s", p.outcome, p.reason)
@@ -80,7 +79,7 @@ func (x *explainer) strandedSection(s *builder, h *state.NodeState) {
 	for _, b := range x.IPBlocks {
 		for i := range b.Ordinals {
 			if a := allocated(b, i); a != nil && a.Node == h.Name {
-				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s of %s", x.holderText(b, i), b.CIDR, phrase.Owner(b.Owner))
+				s.factf(blockSource(b), b.Address(i).String(), "%s, in %s", x.holderText(b, i), ownedBlock(b))
 			}
 		}
 	}

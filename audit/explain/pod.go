@@ -46,7 +46,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.section("Pod")
 	src := podSource(w)
 	s.fact(src, "state", podState(w))
-	s.fact(src, "created", phrase.Time(w.Created))
+	s.at(src, "created", w.Created)
 	if w.HostNetwork {
 		s.fact(src, "network", "the host's: it uses its node's address, none of Calico's IPAM")
 	}
@@ -133,7 +133,7 @@ func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Ad
 		s.fact(src, "recorded node", attr.Node+", and not the pod's")
 	}
 	s.fact(src, "handle", attr.Handle+handleNote(attr, w))
-	s.fact(src, "assigned", phrase.Time(attr.Assigned))
+	s.at(src, "assigned", attr.Assigned)
 	if br := x.borrowOf(r); br != nil {
 		s.fact("", "traffic", x.trafficText(br))
 	}
@@ -170,7 +170,7 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 	if !ok {
 		switch b := x.CoveringBlock(a); {
 		case b != nil:
-			return fmt.Sprintf("block %s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
+			return ownedBlock(b) + " lists it as free"
 		case x.PoolOf(state.IPPrefix(a)) == nil && x.unread(blocks.Pools) == "":
 			return "outside all pools"
 		case x.BlockMayCover(state.IPPrefix(a)):
@@ -178,7 +178,7 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 		}
 		return "no block holds it"
 	}
-	out := fmt.Sprintf("in block %s of %s", r.Block.CIDR, phrase.Owner(r.Block.Owner))
+	out := "in " + ownedBlock(r.Block)
 	switch r.Block.Owner.Node() {
 	case "":
 		return out
@@ -193,12 +193,12 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.AllocationRef) {
 	src := blockSource(r.Block)
 	s.section("Address %s", r.Addr())
-	s.factf(src, "allocated to it", "in block %s of %s, on %s", r.Block.CIDR, phrase.Owner(r.Block.Owner), phrase.OrNone(r.Attributes().Node))
+	s.factf(src, "allocated to it", "in %s, on %s", ownedBlock(r.Block), phrase.OrNone(r.Attributes().Node))
 	if w != nil {
 		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
-	s.fact(src, "assigned", phrase.Time(r.Attributes().Assigned))
+	s.at(src, "assigned", r.Attributes().Assigned)
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "verdict", "not known: "+g.String())
 		return
@@ -264,21 +264,22 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 	for i, a := range addrs {
 		words[i] = a.String()
 	}
+	has := phrase.Each(words)
 	switch {
 	case w == nil && x.unread(blocks.Pods) != "":
-		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), phrase.Each(words))
+		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), has)
 	case w == nil:
-		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", phrase.Each(words))
+		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", has)
 	case w.HostNetwork:
 		return "The pod is on its host's network: it uses the node's address, and none of Calico's IPAM."
 	case w.Finished():
-		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), phrase.Each(words))
+		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), has)
 	case w.Waiting() && len(addrs) == 0:
 		return "The pod waits for an address" + phrase.OnNode(w.Node) + x.waitingReason(w) + "."
 	case len(addrs) == 0:
 		return fmt.Sprintf("The pod has no address (%s).", podState(w))
 	}
-	out := fmt.Sprintf("The pod is %s, with %s", podState(w), phrase.Each(words))
+	out := fmt.Sprintf("The pod is %s, with %s", podState(w), has)
 	var borrowed, dropped []string
 	for _, br := range x.Borrows {
 		if slices.Contains(addrs, br.Addr) {

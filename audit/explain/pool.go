@@ -25,7 +25,7 @@ func (x *explainer) pool(p *state.Pool) Explained {
 			s.factf(poolSource(q), "overlaps", "pool %s, %s", q.Name, q.CIDR)
 		}
 	}
-	s.fact(poolSource(p), "created", phrase.Time(p.Created))
+	s.at(poolSource(p), "created", p.Created)
 	x.poolNumbers(s, p)
 	x.poolNodesSection(s, p)
 	x.poolOwnersSection(s, p)
@@ -100,22 +100,15 @@ func (x *explainer) numbersOf(p *state.Pool) poolTexts {
 }
 
 func releasableNote(p *state.Pool) string {
-	if names := state.CIDRs(releasable([]*state.Pool{p})); len(names) > 0 {
+	if names := state.CIDRs(releasable(p)); len(names) > 0 {
 		return ": " + phrase.List(names)
 	}
 	return ""
 }
 
-// releasable returns the blocks of pools that could be released now.
-func releasable(pools []*state.Pool) (out []*state.Block) {
-	for _, p := range pools {
-		for _, b := range p.Blocks {
-			if b.Releasability.OK && !slices.Contains(out, b) {
-				out = append(out, b)
-			}
-		}
-	}
-	return out
+// releasable returns the blocks of a pool that could be released now.
+func releasable(p *state.Pool) []*state.Block {
+	return slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return !b.Releasability.OK })
 }
 
 // poolNodesSection lists the nodes that a pool selects, and how many of its blocks each holds.
@@ -221,31 +214,16 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 	if x.unread(blocks.Blocks) != "" {
 		return "The pool's numbers are " + x.unread(blocks.Blocks) + "."
 	}
-	var out string
-	texts := x.numbersOf(p)
-	placed, unplaced := x.UnreadInPool(p)
-	exact := placed+unplaced == 0
-	switch {
-	case p.Disabled && p.Addrs.InUse.IsZero() && exact:
-		out = "The pool is disabled, and nothing of it is in use"
-	case p.Disabled:
-		out = fmt.Sprintf("The pool is disabled, with %s still in use", strings.TrimSuffix(texts.inUse, p.Addrs.InUse.String())+phrase.PluralCount(p.Addrs.InUse, "address"))
-	case p.Slots.Allocatable.IsZero() && exact:
-		out = fmt.Sprintf("All %s of the pool are taken, none is left to claim; %s of its %s are available",
-			phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))
-	default:
-		out = fmt.Sprintf("The pool has %s of its %s left to claim; %s of its %s are available",
-			texts.allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), texts.available, phrase.PluralCount(p.Addrs.Capacity, "address"))
+	n := x.numbersOf(p)
+	out := fmt.Sprintf("Blocks left to claim: %s of %s. Addresses available: %s of %s", n.allocatable, p.Slots.Capacity, n.available, p.Addrs.Capacity)
+	if p.Disabled {
+		out = "The pool is disabled. Addresses still in use: " + n.inUse
 	}
-	if n := releasable([]*state.Pool{p}); p.ReleasableKnown && len(n) > 0 {
-		out += fmt.Sprintf(". %s could be released now", capital(phrase.Plural(len(n), "block")))
+	if n := len(releasable(p)); p.ReleasableKnown && n > 0 {
+		out += fmt.Sprintf(". Releasable blocks: %d", n)
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {
-		verb := "have"
-		if len(without) == 1 {
-			verb = "has"
-		}
-		out += fmt.Sprintf(". Of the nodes that it selects, %s %s no block of their own: %s", phrase.Plural(len(without), "node"), verb, phrase.List(without))
+		out += ". Selected nodes without a block of their own: " + phrase.List(without)
 	}
 	return out + "."
 }

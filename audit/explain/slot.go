@@ -33,9 +33,9 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
 	case x.Reserved.Covers(slot):
-		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", phrase.Each(x.reservedBy(slot))), false
+		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", strings.Join(x.reservedBy(slot), ", ")), false
 	case len(others) > 0:
-		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", phrase.Each(state.CIDRs(others))), true
+		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", strings.Join(state.CIDRs(others), ", ")), true
 	case !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel):
 		return "it is free to be claimed for LoadBalancer services", true
 	case !p.Automatic:
@@ -102,13 +102,14 @@ func (x *explainer) selectedText(p *state.Pool) string {
 			names = append(names, x.Nodes[i].Name)
 		}
 	}
+	list := phrase.List(names)
 	switch {
 	case len(names) == 0:
 		return "none: the pool selects no node"
 	case len(names) == len(x.Nodes):
-		return fmt.Sprintf("all %s: %s", phrase.Plural(len(names), "node"), phrase.List(names))
+		return "all nodes: " + list
 	}
-	return fmt.Sprintf("%d of %s: %s", len(names), phrase.Plural(len(x.Nodes), "node"), phrase.List(names))
+	return fmt.Sprintf("%d of %d nodes: %s", len(names), len(x.Nodes), list)
 }
 
 // poolLeftSection shows the free blocks and addresses of a pool.
