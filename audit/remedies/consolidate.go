@@ -408,7 +408,7 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 	st.evaluatePlacements(c, daemons)
 	for _, f := range st.Families {
 		if need := st.takenOf(c, f); spare[f] < need {
-			c.bar(netip.Addr{}, "%s to move, and the nodes that take pods have room for %d", phrase.PluralVerb(need, f.String()+" address", "has", "have"), spare[f])
+			c.bar(netip.Addr{}, "%s addresses to move: %d, but the nodes that take pods have room for %d", f, need, spare[f])
 		}
 	}
 	c.Spare = spare[c.Block.Family()]
@@ -461,7 +461,7 @@ func (st *Remedies) evaluateDaemon(c *Consolidation, m Move, number int) {
 	for f := range m.demand().families {
 		if n := h.StatusOf(f); n != nil && st.noneLeft(n) {
 			if fits := st.unusedOfAnyPod(n, c.Block); f == c.Block.Family() && number > fits || fits == 0 && st.lender(m, f) != h.Name {
-				c.bar(m.Addr, "pod %s of a DaemonSet starts on %s again, which has room for %d %s in its other blocks", m.Pod.FullName(), h.Name, fits, phrase.One(fits, f.String()+" address", f.String()+" addresses"))
+				c.bar(m.Addr, "pod %s of a DaemonSet starts on %s again, where too few %s addresses are free in the other blocks (%d)", m.Pod.FullName(), h.Name, f, fits)
 			}
 		}
 	}

@@ -164,7 +164,7 @@ func TestReplacementsNeedAddresses(t *testing.T) {
 		"the only block with room":         {shortage + "fill 10.0.0.16/29 6 b\n", ""},
 		"all could come back":              {shortage + "fill 10.0.0.16/29 4 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons b,new"},
 		"all could, and must":              {shortage + aFull + "fill 10.0.0.16/29 3 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons a,new"},
-		"nobody else has room":             {shortage + aFull + "fill 10.0.0.16/29 4 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons a,new barred: 2 IPv4 addresses have to move, and the nodes that take pods have room for 1"},
+		"nobody else has room":             {shortage + aFull + "fill 10.0.0.16/29 4 b\nuse 10.0.0.26 shop/web-7 b of=ReplicaSet/web ready\n", block + "web-6,web-7 cordons a,new barred: IPv4 addresses to move: 2, but the nodes that take pods have room for 1"},
 		"a DaemonSet's pod with room":      {daemon.Replace(shortage + "fill 10.0.0.16/29 4 b\n"), block + "web-6 cordons "},
 		"a DaemonSet's pod takes the last": {daemon.Replace(shortage + "fill 10.0.0.16/29 5 b\n"), block + "web-6 cordons  barred: b keeps no other block with a free address"},
 	} {
@@ -327,7 +327,7 @@ func TestConsolidationIsOfferedWithItsConsents(t *testing.T) {
 		if got != c.want {
 			t.Errorf("with pods %q: %q, want %q", c.of, got, c.want)
 		}
-		if strings.Contains(c.of, "scratch") && !strings.Contains(risk, "1 pod loses emptyDir data") {
+		if strings.Contains(c.of, "scratch") && !strings.Contains(risk, "pods that lose emptyDir data: 1") {
 			t.Errorf("what is lost is not said: %s", risk)
 		}
 	}
@@ -372,10 +372,10 @@ func TestEveryFamilyCounts(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"a pod of one family":       {six + shortage + "use fd00::1 shop/x a of=ReplicaSet/x ready\n", block + "new"},
 		"nodes without room in one": {dual, block + "b,new"},
-		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: 1 IPv6 address has to move, and the nodes that take pods have room for 0"},
+		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: IPv6 addresses to move: 1, but the nodes that take pods have room for 0"},
 		"pools by annotation":       {strings.Replace(dual, "ann=10", "pools=six ann=10", 1), block + "b,new barred: 10.0.0.25: pod shop/web-6 asks for pools by name"},
 		"only where one is missing": {strings.Replace(strings.Replace(dual, "node b\n", "node b label=zone=z\n", 1), "ann=10", "on=zone=z ann=10", 1), block + "b barred: 10.0.0.25: pod shop/web-6 may only run on b"},
-		"a DaemonSet's":             {strings.Replace(dual+"fill fd00::/125 7 a\n", "shop/web-6 b of=ReplicaSet", "shop/web-6 b of=DaemonSet", 1), block + " barred: 10.0.0.25: pod shop/web-6 of a DaemonSet starts on b again, which has room for 0 IPv6 addresses"},
+		"a DaemonSet's":             {strings.Replace(dual+"fill fd00::/125 7 a\n", "shop/web-6 b of=ReplicaSet", "shop/web-6 b of=DaemonSet", 1), block + " barred: 10.0.0.25: pod shop/web-6 of a DaemonSet starts on b again, where too few IPv6 addresses are free in the other blocks (0)"},
 	} {
 		found := false
 		for _, line := range consolidations(t, c.text) {

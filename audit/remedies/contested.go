@@ -19,8 +19,7 @@ type Contested struct {
 }
 
 func (c *Contested) String() string {
-	n := len(c.Nodes)
-	return fmt.Sprintf("%s %s a block, and pool %s has none for %s", phrase.List(c.Nodes), phrase.One(n, "needs", "need"), c.Pool.Name, phrase.One(n, "it", "them"))
+	return fmt.Sprintf("pool %s has no block left for %s", c.Pool.Name, phrase.List(c.Nodes))
 }
 
 // Contests finds the nodes for which no block is left once every node in need has claimed one.

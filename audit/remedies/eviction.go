@@ -1,7 +1,6 @@
 package remedies
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -92,7 +91,7 @@ func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 	return out
 }
 
-// UnguardedText describes the interruption or loss that evicting the pods causes.
+// UnguardedText names the pods that an eviction ends for good, or interrupts.
 func UnguardedText(moves []Move) string {
 	var bare, only, out []string
 	for _, m := range moves {
@@ -102,13 +101,11 @@ func UnguardedText(moves []Move) string {
 			only = append(only, m.Pod.FullName())
 		}
 	}
-	if n := len(bare); n > 0 {
-		out = append(out, fmt.Sprintf("%s %s %s no controller: evicted %s gone for good, as nothing recreates %s",
-			phrase.One(n, "pod", "pods"), phrase.List(bare), phrase.One(n, "has", "have"), phrase.One(n, "it is", "they are"), phrase.One(n, "it", "them")))
+	if len(bare) > 0 {
+		out = append(out, "pods gone for good, because no controller recreates them: "+phrase.List(bare))
 	}
-	if n := len(only); n > 0 {
-		out = append(out, fmt.Sprintf("%s the only ready pod of a controller, and no PodDisruptionBudget is known to cover %s: no replica serves meanwhile",
-			phrase.One(n, "pod "+only[0]+" is", "pods "+phrase.List(only)+" are each"), phrase.One(n, "it", "them")))
+	if len(only) > 0 {
+		out = append(out, "pods without another replica or a known PodDisruptionBudget, so that nothing serves meanwhile: "+phrase.List(only))
 	}
 	return strings.Join(out, "; ")
 }

@@ -67,14 +67,14 @@ func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 	if x.proven > 0 {
 		r := ReleaseLeaks
 		if r.Yield = (&Yield{Addresses: x.proven}); x.proven < x.all {
-			r.Effect = fmt.Sprintf("%d of %s can be assigned again; repair explains why the others stay", x.proven, phrase.Plural(x.all, "address"))
+			r.Effect = fmt.Sprintf("%d of %d addresses can be assigned again; repair explains why the others stay", x.proven, x.all)
 		}
 		return []Remedy{r}
 	}
 	if x.off > 0 {
-		r := ReleaseLeaks.with(" --terminated " + phrase.Arg(strings.Join(x.silent, ",")))
-		r.Title = fmt.Sprintf("release the leaked addresses of %s, once %s known to be off (--terminated)", phrase.Some(x.silent), phrase.One(len(x.silent), "its machine is", "their machines are"))
-		r.Effect = fmt.Sprintf("%s can be assigned again", phrase.Plural(x.off, "address"))
+		r := ReleaseLeaks.with(shell(" --terminated %s", strings.Join(x.silent, ",")))
+		r.Title = fmt.Sprintf("release the leaked addresses of machines that you know to be off (--terminated): %s", phrase.Some(x.silent))
+		r.Effect = fmt.Sprintf("addresses that can be assigned again: %d", x.off)
 		r.Risk, r.Manual, r.Yield = terminatedRisk, true, &Yield{Addresses: x.off}
 		out = append(out, r)
 	}
@@ -84,7 +84,7 @@ func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 	}
 	if x.consented > 0 {
 		r := ReleaseLeaks.with(" --without-host-evidence")
-		r.Title, r.Effect = "release the leaked addresses without proof that nothing uses them", fmt.Sprintf("%s can be assigned again", phrase.Plural(x.consented, "address"))
+		r.Title, r.Effect = "release the leaked addresses without proof that nothing uses them", fmt.Sprintf("addresses that can be assigned again: %d", x.consented)
 		r.Risk, r.Manual, r.Yield = unprovenRisk, true, &Yield{Addresses: x.consented}
 		out = append(out, r)
 	}

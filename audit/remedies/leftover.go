@@ -76,10 +76,11 @@ func (l *Leftover) Text() string {
 	case l.Mark != "":
 		run = "the repair that empties " + l.Mark
 	}
+	ended := "did not finish"
 	if !l.Over {
-		return fmt.Sprintf("%s did not finish, or still runs: it left %s", run, phrase.Some(l.Names()))
+		ended = "did not finish, or still runs"
 	}
-	return fmt.Sprintf("%s did not finish, and left %s", run, phrase.Some(l.Names()))
+	return fmt.Sprintf("%s %s; it left %s", run, ended, phrase.Some(l.Names()))
 }
 
 // findLeftovers finds the objects that unfinished runs left behind, and groups them by run.
@@ -274,8 +275,8 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 		back.Effect = "half-done steps are reverted if possible, else finished, from this directory's journal"
 	}
 	if k := l.journal; k != nil {
-		back.Commands, back.Effect = []string{repairCommand("undo " + phrase.Arg(k.Journal))}, "all writes of the run are undone, if that is safe"
-		return []Remedy{{Title: "finish the run", Commands: []string{repairCommand("apply --resume " + phrase.Arg(k.Journal))}, Effect: "the steps that were started are finished, and the others applied", Risk: "as the run's plan says"}, back}
+		back.Commands, back.Effect = []string{shell(repairCommand("undo %s"), k.Journal)}, "all writes of the run are undone, if that is safe"
+		return []Remedy{{Title: "finish the run", Commands: []string{shell(repairCommand("apply --resume %s"), k.Journal)}, Effect: "the steps that were started are finished, and the others applied", Risk: "as the run's plan says"}, back}
 	}
 	var begun *Consolidation
 	for _, c := range st.Begun() {
@@ -286,7 +287,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	for _, r := range l.Reservations {
 		if begun == nil || begun.Reservation != r {
 			return []Remedy{ByHand("find out who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
-				"who changed it may rely on it", "kubectl get ipreservations "+phrase.Arg(r.Name)+" -o yaml"), back}
+				"who changed it may rely on it", shell("kubectl get ipreservations %s -o yaml", r.Name)), back}
 		}
 	}
 	finish := Repair("finish the run", "--consolidate", restores, "none")
@@ -296,10 +297,10 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	case l.Mark == Rehoming:
 		finish = Repair(finish.Title, "--rehome", restores, "none")
 		if n > 0 {
-			finish.Effect, finish.Risk = fmt.Sprintf("%s again; then the nodes take pods again", phrase.One(n, "1 pod that borrows starts", fmt.Sprintf("%d pods that borrow start", n))), st.evictionRisk()
+			finish.Effect, finish.Risk = fmt.Sprintf("pods that borrow restart (%d); then the nodes take pods again", n), st.evictionRisk()
 		}
 	case begun != nil && !begun.Over() && len(begun.Barred) == 0:
-		finish.Effect = fmt.Sprintf("%s moves from %s to %s, after %s; then the nodes take pods again", begun.CIDR, begun.Holder, begun.For, phrase.Plural(len(begun.Moves), "eviction"))
+		finish.Effect = fmt.Sprintf("%s moves from %s to %s (evictions: %d); then the nodes take pods again", begun.CIDR, begun.Holder, begun.For, len(begun.Moves))
 		if finish.Risk = st.evictionRisk(); len(begun.Moves) == 0 {
 			finish.Risk = "none"
 		}

@@ -81,11 +81,11 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 		r.Risk += withoutReplica(len(alone))
 	}
 	if len(pools) > 0 {
-		r = r.with(" --pool " + phrase.Arg(strings.Join(state.PoolsOf(pools...), ",")))
+		r = r.with(shell(" --pool %s", strings.Join(state.PoolsOf(pools...), ",")))
 	}
 	if consents.CordonFull { // a replacement may start on a full node
 		r = r.with(" --cordon-full")
-		r.Risk += "; " + phrase.NumberIs(len(st.Full()), "node") + " cordoned"
+		r.Risk += fmt.Sprintf("; nodes cordoned: %d", len(st.Full()))
 	}
 	return r, consents
 }
@@ -121,7 +121,7 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	}
 	switch {
 	case len(moving) < all:
-		return fmt.Sprintf("%d of %s released; repair lists the rest", len(moving), phrase.PluralVerb(all, "borrowed address", "is", "are"))
+		return fmt.Sprintf("borrowed addresses released: %d of %d; repair lists the rest", len(moving), all)
 	case slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }): // the scheduler follows pod affinity, which is not read
 		return "nothing is borrowed, unless pod affinity keeps pods in place"
 	}
@@ -148,7 +148,7 @@ func (st *Remedies) evictionRisk() string {
 }
 
 func withoutReplica(n int) string {
-	return "; " + phrase.PluralVerb(n, "pod", "has", "have") + " no replica"
+	return fmt.Sprintf("; %d without a replica", n)
 }
 
 // consolidation is the remedy that empties the block with the fewest pods for the first node
@@ -166,11 +166,11 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			continue
 		}
 		c := all[0]
-		flags := "--consolidate --pool " + phrase.Arg(c.Pool.Name)
-		r := Repair(fmt.Sprintf("empty %s of %s for %s: %s", c.CIDR, c.Holder, c.For, phrase.PluralVerb(len(c.Moves), "pod", "moves", "move")), flags,
+		flags := shell("--consolidate --pool %s", c.Pool.Name)
+		r := Repair(fmt.Sprintf("empty %s of %s for %s (pods to move: %d)", c.CIDR, c.Holder, c.For, len(c.Moves)), flags,
 			c.For+" gets a block", st.evictionRisk())
 		if needing := len(s.cut) + len(s.next); needing > 1 {
-			r.Effect += fmt.Sprintf("; %s: repeat the first command for each", phrase.PluralVerb(needing-1, "other node", "lacks one", "lack one"))
+			r.Effect += fmt.Sprintf("; repeat the first command for each other node without one (%d)", needing-1)
 		}
 		if cordon := slices.Concat(c.Cordon, st.MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 {
 			flags += " --cordon-full"
@@ -179,7 +179,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			if pool, left, of := st.LeavesTooFew(c.Cordon); pool != "" {
 				r.Risk += fmt.Sprintf("; only %d of %d nodes of %s take pods", left, of, pool)
 			} else {
-				r.Risk += "; " + phrase.NumberIs(len(c.Cordon), "node") + " cordoned"
+				r.Risk += fmt.Sprintf("; nodes cordoned: %d", len(c.Cordon))
 			}
 		}
 		if len(c.Unguarded) > 0 {
@@ -187,7 +187,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			r.Risk += withoutReplica(len(c.Unguarded))
 		}
 		if lose := Scratch(c.Moves); len(lose) > 0 {
-			r.Risk += fmt.Sprintf("; %s emptyDir data", phrase.PluralVerb(len(lose), "pod", "loses", "lose"))
+			r.Risk += fmt.Sprintf("; pods that lose emptyDir data: %d", len(lose))
 		}
 		r.Commands = append([]string{repairCommand(flags)}, rehome...)
 		r.Yield = &Yield{Blocks: 1, Pods: len(c.Moves)}
@@ -219,7 +219,7 @@ var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", 
 
 // causeRemedies returns the ways for a node to get a block unless blocks are merely lacking.
 func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
-	explain := "calico-audit explain " + phrase.Arg(n.Host.Name)
+	explain := shell("calico-audit explain %s", n.Host.Name)
 	switch c {
 	case state.CauseSelector:
 		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", EverywhereRisk, explain)}
@@ -246,7 +246,7 @@ func (st *Remedies) LimitRemedies(node string, pools []*state.Pool) (out []Remed
 	}
 	if n := st.LeakedOn(node); n > 0 {
 		r := LeaksFirst
-		r.Title = fmt.Sprintf("release the %s of %s, as described under ip/leaked", phrase.Plural(n, "leaked address"), node)
+		r.Title = fmt.Sprintf("release the leaked addresses of %s (%d), as described under ip/leaked", node, n)
 		out = append(out, r)
 	}
 	switch {
@@ -280,7 +280,7 @@ func DeleteFinishedOf(node string, pods []*blocks.Workload) Remedy {
 	for _, w := range pods {
 		if !slices.Contains(phases, w.Phase) {
 			phases = append(phases, w.Phase)
-			r.Commands = append(r.Commands, "kubectl get pods --all-namespaces --field-selector="+phrase.Arg("spec.nodeName="+node+",status.phase="+w.Phase))
+			r.Commands = append(r.Commands, shell("kubectl get pods --all-namespaces --field-selector=%s", "spec.nodeName="+node+",status.phase="+w.Phase))
 		}
 	}
 	return r
@@ -297,7 +297,7 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
 		r.Title = fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User)
-		r.Commands = []string{fmt.Sprintf("kubectl annotate node %s %s-", phrase.Arg(b.User), annotation)}
+		r.Commands = []string{shell("kubectl annotate node %s %s", b.User, annotation+"-")}
 		return []Remedy{r}
 	case b.Workload != nil:
 		return []Remedy{st.rehome(nil, []*state.Borrow{b})}
@@ -358,7 +358,7 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	if w.Extras().VM != "" {
 		return nil
 	}
-	return []Remedy{Restart("restart pod "+w.FullName(), effect, "kubectl get pod --namespace "+phrase.Arg(w.Namespace)+" "+phrase.Arg(w.Name)+" -o wide")}
+	return []Remedy{Restart("restart pod "+w.FullName(), effect, shell("kubectl get pod --namespace %s %s -o wide", w.Namespace, w.Name))}
 }
 
 // findNodeNames finds the roots of machines on which calico-node uses another node's name. There is
@@ -371,14 +371,14 @@ func (st *Remedies) findNodeNames() {
 		}
 	}
 	for as, on := range nodes {
-		all, its := phrase.Some(on), phrase.One(len(on), "its", "their")
+		all := phrase.Some(on)
 		st.root("nodename/"+as, func(int) string {
-			return fmt.Sprintf("Calico on %s writes under the name %s: the allocations of %s pods name that node", all, as, its)
+			return fmt.Sprintf("Calico on %s writes under the name %s: the allocations of pods there name that node", all, as)
 		}, func() []Remedy {
 			r := FixNodeName
-			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, in the CNI configuration there (nodename), or in NODENAME of %s calico-node; then restart calico-node there, and then the pods", as, all, its)
+			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, in the CNI configuration there (nodename), or in NODENAME of calico-node; then restart calico-node there, and then the pods", as, all)
 			if len(on) == 1 {
-				r.Commands = []string{"kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=" + phrase.Arg("spec.nodeName="+on[0])}
+				r.Commands = []string{shell("kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=%s", "spec.nodeName="+on[0])}
 			}
 			return []Remedy{r}
 		})

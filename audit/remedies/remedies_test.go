@@ -54,11 +54,11 @@ fill 10.0.0.12/30 3 a
 // command evicts. So the advice counts all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
-		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 without a replica"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
-			remedies.Rehome.Title, "; 2 pods have no replica"},
+			remedies.Rehome.Title, "; 2 without a replica"},
 		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart these pods by hand, because no plan may: shop/only", ""},
-		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 pod has no replica"},
+		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 without a replica"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
 		if command := strings.Join(r.Commands, "\n"); r.Title != c.title || c.command == "" != r.Manual || !strings.HasPrefix(command, c.command) || !strings.Contains(r.Risk, c.risk) {
@@ -88,8 +88,8 @@ alloc 10.0.0.2 pod=shop/gone2 node=n1 handle=k8s-pod-network.bb age=3h
 		commands     []string
 		yield        remedies.Yield
 	}{
-		{"", "2 leaked addresses are released; 1 address stays: repair says why", []string{nameless}, remedies.Yield{Addresses: 2}},
-		{"view n1 complete\n", "3 leaked addresses are released; 1 of 1 block can be claimed",
+		{"", "leaked addresses released: 2; addresses that stay: 1 (repair lists them)", []string{nameless}, remedies.Yield{Addresses: 2}},
+		{"view n1 complete\n", "leaked addresses released: 3; blocks to claim: 1 of 1",
 			[]string{nameless, "calico-audit repair --leaked-ips --block 10.0.0.0/28", "calico-audit repair --dead-nodes --node v"}, remedies.Yield{Addresses: 3, Blocks: 1}},
 	} {
 		r := remediesOf(t, left+c.view, "vanished")[0]

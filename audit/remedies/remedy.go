@@ -1,8 +1,10 @@
 package remedies
 
 import (
+	"fmt"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -79,6 +81,15 @@ func Repair(title, flags, effect, risk string) Remedy {
 }
 
 func repairCommand(flags string) string { return "calico-audit repair " + flags }
+
+// shell puts words into a command, quoted.
+func shell(format string, words ...string) string {
+	quoted := make([]any, len(words))
+	for i, w := range words {
+		quoted[i] = phrase.Arg(w)
+	}
+	return fmt.Sprintf(format, quoted...)
+}
 
 // ByHand is a remedy for a person; the commands may show the information they need.
 func ByHand(title, effect, risk string, commands ...string) Remedy {

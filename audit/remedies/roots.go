@@ -326,10 +326,10 @@ func (st *Remedies) findBarred() {
 			}
 			message := fmt.Sprintf("%s cannot claim a block: %s", phrase.Some(names), detail)
 			if borrowed > 0 {
-				message += fmt.Sprintf("; %s borrowed", phrase.NumberIs(borrowed, "address"))
+				message += fmt.Sprintf("; borrowed addresses: %d", borrowed)
 			}
 			if waiting > 0 {
-				message += fmt.Sprintf("; %s for an address", phrase.PluralVerb(waiting, "pod", "waits", "wait"))
+				message += fmt.Sprintf("; waiting pods: %d", waiting)
 			}
 			return message
 		}, func() []Remedy { return st.causeRemedies(n, rootCause(n), detail) })
@@ -356,8 +356,7 @@ func (st *Remedies) borrowedMessage() string {
 	if text := st.droppedText(func(b *state.Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
 		dropped = ", and " + text
 	}
-	return fmt.Sprintf("pods on %s still borrow %s of other nodes' blocks, although %s can have blocks of %s own%s",
-		phrase.Some(users), phrase.Plural(borrowed, "address"), phrase.One(len(users), "it", "they"), phrase.One(len(users), "its", "their"), dropped)
+	return fmt.Sprintf("pods on %s still borrow from other nodes (addresses: %d), although their own nodes can have blocks%s", phrase.Some(users), borrowed, dropped)
 }
 
 // findVanished finds the root of objects left by nodes that no longer exist. They all share one
@@ -394,26 +393,12 @@ func (st *Remedies) vanishedMessage() string {
 			used += b.Used
 		}
 	}
-	var left []string
-	if owned > 0 {
-		holding := "empty"
-		if used > 0 {
-			holding = phrase.Plural(used, "address") + " allocated"
-		}
-		left = append(left, fmt.Sprintf("%s (%s)", phrase.Plural(owned, "block"), holding))
-	}
-	if affinities > 0 {
-		left = append(left, phrase.Plural(affinities, "affinity"))
-	}
 	names := slices.Sorted(maps.Keys(st.departed))
 	who := fmt.Sprintf("node %q no longer exists", names[0])
-	switch n := len(names); {
-	case n > maxNamed:
-		who = fmt.Sprintf("%d nodes no longer exist (%s)", n, phrase.Some(names))
-	case n > 1:
-		who = fmt.Sprintf("nodes %s no longer exist", phrase.Each(names))
+	if len(names) > 1 {
+		who = fmt.Sprintf("%d nodes no longer exist (%s)", len(names), phrase.Some(names))
 	}
-	return fmt.Sprintf("%s, and left %s behind", who, phrase.Each(left))
+	return fmt.Sprintf("%s; left behind: blocks %d, allocated addresses %d, affinities %d", who, owned, used, affinities)
 }
 
 // droppedText names the owners that drop traffic to some borrowed addresses, according to the

@@ -172,36 +172,38 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 			low = append(low, p)
 		}
 	}
-	names := func(ps []*state.Pool) string { return phrase.Some(state.PoolsOf(ps...)) }
+	are := func(ps []*state.Pool) string {
+		return phrase.Some(state.PoolsOf(ps...)) + phrase.One(len(ps), " is", " are")
+	}
 	reserved := ""
 	for _, p := range s.pools {
 		reserved += st.ReservedBy(p)
 	}
 	switch {
 	case len(small) == len(s.pools):
-		return fmt.Sprintf("%s %s smaller than %s block size, so no node can claim a block", names(small), phrase.One(len(small), "is", "are"), phrase.One(len(small), "its", "their"))
+		return are(small) + " smaller than one block, so no node can claim any"
 	case len(full) > 0 && len(out) == 0:
-		return fmt.Sprintf("%s %s out of addresses", names(full), phrase.One(len(full), "is", "are")) + reserved
+		return are(full) + " out of addresses" + reserved
 	case len(out)+len(full) > 0:
 		out = append(out, full...)
-		text := fmt.Sprintf("%s %s out of blocks", names(out), phrase.One(len(out), "is", "are"))
+		text := are(out) + " out of blocks"
 		if holders := st.holders(out); holders != "" {
 			text += ": " + holders
 		}
 		return text + reserved
 	case len(low) > 0:
 		p := low[0]
-		text := fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.BlocksLeft(), "block"), p.Slots.Capacity)
+		text := fmt.Sprintf("%s has %s of %s blocks left", p.Name, p.BlocksLeft(), p.Slots.Capacity)
 		if len(low) > 1 {
-			text += fmt.Sprintf(", and %s %s as low", names(low[1:]), phrase.One(len(low)-1, "is", "are"))
+			text += ", and " + are(low[1:]) + " as low"
 		}
 		return text
 	}
 	p := s.pools[0]
 	if d := st.DemandOf(p); d != nil {
-		return fmt.Sprintf("%s has %s, and its %s will need %s when full", p.Name, phrase.PluralCount(d.Usable, "block"), phrase.Plural(d.Nodes, "node"), p.Needed)
+		return fmt.Sprintf("%s has too few usable blocks (%s): its nodes (%d) will need %s when full", p.Name, d.Usable, d.Nodes, p.Needed)
 	}
-	return fmt.Sprintf("%s has %s left of %s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity)
+	return fmt.Sprintf("%s has %s of %s addresses left", p.Name, p.Addrs.Available, p.Addrs.Capacity)
 }
 
 // holders describes which nodes hold the blocks of some pools.
@@ -239,7 +241,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 		count := fmt.Sprintf("all %d", total)
 		switch {
 		case rest > 0:
-			count = fmt.Sprintf("%d of %d, and no node owns the %s", total, total+rest, phrase.One(rest, "other", "others"))
+			count = fmt.Sprintf("%d of %d, and no node owns the rest", total, total+rest)
 		case total == 1:
 			count = "the only one"
 		}
@@ -249,7 +251,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 	if rest > 0 {
 		count = fmt.Sprintf("%d of %d", total, total+rest)
 	}
-	text := fmt.Sprintf("%s hold %s", phrase.Plural(len(all), "node"), count)
+	text := fmt.Sprintf("%d nodes hold %s", len(all), count)
 	if all[0].n > all[len(all)-1].n {
 		text += fmt.Sprintf(", %s the most (%d)", all[0].name, all[0].n)
 	}
@@ -312,7 +314,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *state.NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
 		})
 	}
-	flags := " --pool " + phrase.Arg(strings.Join(state.PoolsOf(wanted...), ","))
+	flags := shell(" --pool %s", strings.Join(state.PoolsOf(wanted...), ","))
 	for _, p := range wanted {
 		var releasable, deleted, spare []*state.Block
 		for _, b := range p.Blocks {
@@ -353,13 +355,13 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(empty) > 0 {
 		r := ReleaseBlock.with(flags)
-		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), ofNeeded(phrase.PluralCount(freed, "block")+" can be claimed again", needing)
+		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), ofNeeded("blocks that can be claimed again", freed, needing)
 		r.Yield = &Yield{Blocks: len(empty)}
 		out = append(out, then(r))
 	}
 	if len(marked) > 0 {
 		r := FinishDelete.with(flags)
-		r.Title, r.Effect = "finish the deletion of marked objects that hold no address: "+phrase.List(state.CIDRs(marked)), ofNeeded(phrase.Plural(len(marked), "block")+" can be claimed again", needing)
+		r.Title, r.Effect = "finish the deletion of marked objects that hold no address: "+phrase.List(state.CIDRs(marked)), ofNeeded("blocks that can be claimed again", len(marked), needing)
 		r.Yield = &Yield{Blocks: len(marked)}
 		out = append(out, then(r))
 	}
@@ -375,17 +377,16 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	case len(last) > 0:
 		r := ReleaseLastBlock.with(flags)
 		r.Title, r.Yield = r.Title+": "+phrase.List(state.CIDRs(last)), &Yield{Blocks: len(last)}
-		r.Effect = ofNeeded(phrase.Plural(len(last), "block")+" can be claimed by nodes that cannot allocate", needing)
+		r.Effect = ofNeeded("blocks that nodes in need can claim", len(last), needing)
 		var cordon []string
 		for _, b := range last {
-			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, phrase.Arg(h.Name)) {
-				cordon = append(cordon, phrase.Arg(h.Name))
+			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, h.Name) {
+				cordon = append(cordon, h.Name)
 			}
 		}
 		if len(cordon) > 0 {
-			it := phrase.One(len(cordon), "it", "them")
-			r.Title += fmt.Sprintf("; if other nodes have room for %s pods, cordon %s first, and uncordon %s when the nodes in need have blocks", phrase.One(len(cordon), "its", "their"), phrase.List(cordon), it)
-			r.Risk = fmt.Sprintf("unless cordoned, %s a block again for the next pod", phrase.PluralVerb(len(cordon), "node", "claims", "claim"))
+			r.Title += "; if other nodes have room for the pods there, cordon " + phrase.List(cordon) + " until the nodes in need have blocks"
+			r.Risk = "a node that is not cordoned claims a block again for its next pod"
 			r.Manual = true
 		}
 		out = append(out, then(r))
@@ -401,17 +402,17 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		out = append(out, r)
 	}
 	if len(ageless) > 0 && !st.Cluster.Live {
-		out = append(out, ByHand(fmt.Sprintf("read the blocks again with the time of their last write: %s unknown age", phrase.PluralVerb(len(ageless), "empty block", "has", "have")),
-			ofNeeded("a report on them shows which can be claimed again", needing), "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
+		out = append(out, ByHand(fmt.Sprintf("read the blocks again with the time of their last write (empty blocks of unknown age: %d)", len(ageless)),
+			"a report on them shows which can be claimed again", "none", "kubectl get ipamblocks.crd.projectcalico.org -o yaml --show-managed-fields"))
 	}
 	for _, p := range wanted {
 		switch by := st.ReservedBy(p); {
 		case p.TooSmall():
 			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
-				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", "kubectl get ippools "+phrase.Arg(p.Name)+" -o yaml"))
+				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", shell("kubectl get ippools %s -o yaml", p.Name)))
 		case by != "":
 			out = append(out, then(ByHand("delete or narrow the IPReservations, if their addresses are not used elsewhere"+by,
-				ofNeeded(phrase.PluralCount(p.Slots.Reserved, "block")+" can be claimed", needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
+				ofNeeded("blocks that can be claimed", p.Slots.Reserved, needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
 		}
 	}
 	if slices.ContainsFunc(wanted, func(p *state.Pool) bool {
@@ -447,16 +448,16 @@ func (st *Remedies) endFinished(short []*state.Pool) *Remedy {
 		r = DeleteFinished
 		r.Commands = []string{"calico-audit report --check ip/finished-pod"}
 	}
-	r.Effect = fmt.Sprintf("Calico's collector (or --leaked-ips) frees %s after its grace period", phrase.Plural(held, "address"))
+	r.Effect = fmt.Sprintf("Calico's collector (or --leaked-ips) frees the addresses (%d) after its grace period", held)
 	return &r
 }
 
-// ofNeeded adds to an effect the number of blocks needed.
-func ofNeeded(effect string, needing int) string {
+// ofNeeded counts blocks, and the blocks needed.
+func ofNeeded(what string, n any, needing int) string {
 	if needing == 0 {
-		return effect
+		return fmt.Sprintf("%s: %v", what, n)
 	}
-	return fmt.Sprintf("%s, of %d needed", effect, needing)
+	return fmt.Sprintf("%s: %v of %d needed", what, n, needing)
 }
 
 // muteLow is for pools that are reported low on addresses until their own pods end, although other
@@ -469,7 +470,7 @@ func muteLow(pools []*state.Pool) []Remedy {
 			if p.Addrs.Available.IsZero() {
 				check = "pool/exhausted"
 			}
-			flags += " --ignore check=" + check + ",pool=" + phrase.Arg(p.Name)
+			flags += shell(" --ignore check=%s,pool=%s", check, p.Name)
 		}
 	}
 	if flags == "" {
@@ -541,10 +542,10 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 		r.Title = fmt.Sprintf("add a pool for Services (allowedUses: [LoadBalancer]), like %s, with a CIDR that nothing else uses", p.Name)
 		r.Effect = "Services get addresses of it"
 		r.Risk = "the network must route its CIDR to the nodes (BGPConfiguration's serviceLoadBalancerIPs)"
-		r.Commands, r.Manifest = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}, poolLike(p, p.CIDR.Bits())
+		r.Commands, r.Manifest = []string{shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, p.CIDR.Bits())
 		return r
 	}
-	r.Title = fmt.Sprintf("add a pool like %s for at least %s, with a CIDR that nothing else uses", p.Name, phrase.PluralCount(least, "block"))
+	r.Title = fmt.Sprintf("add a pool like %s for at least %s blocks, with a CIDR that nothing else uses", p.Name, least)
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
 		r.Title += "; and add its name to " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}
@@ -552,7 +553,7 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 	for bits > 0 && blocks.PowerOfTwo(p.BlockSize-bits).Cmp(least) < 0 {
 		bits--
 	}
-	r.Commands, r.Manifest = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}, poolLike(p, bits)
+	r.Commands, r.Manifest = []string{shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, bits)
 	return r
 }
 

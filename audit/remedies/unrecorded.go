@@ -41,7 +41,7 @@ func RestartAgents(nodes []string) Remedy {
 		where = phrase.Some(nodes)
 	}
 	return ByHand(fmt.Sprintf("restart calico-node on %s: when it starts, it takes a tunnel address that a block records", where),
-		phrase.One(len(nodes), "the tunnel has", "the tunnels have")+" a recorded address, which no pod gets", "traffic through a tunnel stops until every node has learned its new address",
+		"each tunnel has a recorded address, which no pod gets", "traffic through a tunnel stops until every node has learned its new address",
 		"kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 }
 
@@ -88,9 +88,8 @@ func ReportAddress(nodes []string) Remedy {
 }
 
 func restartUnpinned(pods []string) Remedy {
-	return Restart(fmt.Sprintf("restart %s %s, which %s no annotation cni.projectcalico.org/containerID: without it no plan can record %s",
-		phrase.One(len(pods), "pod", "pods"), phrase.Some(pods), phrase.One(len(pods), "has", "have"), phrase.One(len(pods), "its address", "their addresses")),
-		phrase.One(len(pods), "it gets an address that a block records", "they get addresses that blocks record"))
+	return Restart(fmt.Sprintf("restart these pods, because no plan can record an address without the annotation cni.projectcalico.org/containerID: %s", phrase.Some(pods)),
+		"each pod gets an address that a block records")
 }
 
 // unrecordedMessage describes n addresses that pods or tunnels use and no block records.
@@ -137,7 +136,7 @@ func (st *Remedies) recordRemedies() (out []Remedy) {
 	}
 	if r := RecordAddresses; recorded > 0 {
 		if r.Yield = (&Yield{Addresses: recorded}); recorded < of {
-			r.Effect = fmt.Sprintf("%d of %s recorded; repair explains why the others stay", recorded, phrase.PluralVerb(of, "address", "is", "are"))
+			r.Effect = fmt.Sprintf("%d of %d addresses are recorded; repair explains why the others stay", recorded, of)
 		}
 		out = append(out, r)
 	}

@@ -148,10 +148,10 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 	these, terminated := filter, filter+" --terminated all"
 	if len(nodes) <= maxNamed {
-		these = " --node " + phrase.Arg(strings.Join(nodes, ","))
+		these = shell(" --node %s", strings.Join(nodes, ","))
 	}
 	r := CleanUpNode.with(these)
-	r.Title = fmt.Sprintf("clean up after %s %s", phrase.One(len(nodes), "node", "nodes"), phrase.Some(nodes))
+	r.Title = "clean up after deleted nodes (" + phrase.Some(nodes) + ")"
 	var off, nameless, beside, first, risk []string
 	var bar state.Bar
 	y, owned, stay := Yield{}, 0, 0
@@ -185,23 +185,23 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 		whose = append(whose, "no node")
 	}
 	if len(whose) > 0 {
-		r.Title += fmt.Sprintf(", with the leaked addresses in %s blocks that name %s", phrase.One(len(nodes), "its", "their"), strings.Join(whose, " or "))
+		r.Title += fmt.Sprintf(", with the leaked addresses in blocks there that name %s", strings.Join(whose, " or "))
 	}
 	if len(off) > 0 {
 		// "all" would also declare existing nodes off if they are not ready.
 		unready := slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && !h.Node.Ready })
 		if len(off) <= maxNamed || unready {
-			names := phrase.Arg(strings.Join(off, ","))
-			terminated = " --node " + names + " --terminated " + names
+			names := strings.Join(off, ",")
+			terminated = shell(" --node %s --terminated %s", names, names)
 		}
-		r.Title += fmt.Sprintf(", once %s known to be off", phrase.One(len(nodes), "its machine is", "their machines are"))
+		r.Title += ", once their machines are known to be off"
 		first, risk = append(first, repairCommand("--leaked-ips"+terminated)), append(risk, terminatedRisk)
 	}
 	if len(nameless) > 0 {
-		first, risk = append(first, repairCommand("--leaked-ips --ip "+phrase.Arg(strings.Join(nameless, ","))+" --without-host-evidence")), append(risk, unprovenRisk)
+		first, risk = append(first, shell(repairCommand("--leaked-ips --ip %s --without-host-evidence"), strings.Join(nameless, ","))), append(risk, unprovenRisk)
 	}
 	if len(beside) > 0 {
-		first = append(first, repairCommand("--leaked-ips --block "+phrase.Arg(strings.Join(beside, ","))))
+		first = append(first, shell(repairCommand("--leaked-ips --block %s"), strings.Join(beside, ",")))
 	}
 	switch {
 	case y == Yield{}:
@@ -214,13 +214,13 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 	if len(first) > 0 {
 		r.Manual = len(off)+len(nameless) > 0
 		r.Commands = append(first, r.Commands...)
-		r.Effect = strings.TrimSuffix(fmt.Sprintf("%s released; %s", phrase.PluralVerb(y.Addresses, "leaked address", "is", "are"), r.Effect), "; ")
+		r.Effect = strings.TrimSuffix(fmt.Sprintf("leaked addresses released: %d; %s", y.Addresses, r.Effect), "; ")
 		if len(risk) > 0 {
 			r.Risk = strings.Join(risk, "; ")
 		}
 	}
 	if stay > 0 {
-		r.Effect += fmt.Sprintf("; %s: repair says why", phrase.PluralVerb(stay, "address", "stays", "stay"))
+		r.Effect += fmt.Sprintf("; addresses that stay: %d (repair lists them)", stay)
 	}
 	return r
 }
@@ -230,10 +230,10 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 func cleanUpEffect(y Yield, owned int) string {
 	var out []string
 	if owned > 0 {
-		out = append(out, fmt.Sprintf("%d of %s can be claimed", y.Blocks, phrase.Plural(owned, "block")))
+		out = append(out, fmt.Sprintf("blocks to claim: %d of %d", y.Blocks, owned))
 	}
 	if y.Affinities > 0 {
-		out = append(out, phrase.PluralVerb(y.Affinities, "other affinity", "is", "are")+" deleted")
+		out = append(out, fmt.Sprintf("affinities deleted: %d", y.Affinities))
 	}
 	return strings.Join(out, "; ")
 }

@@ -43,7 +43,7 @@ var practice = []struct {
 	words  *regexp.Regexp
 	follow func(p *person, said []string)
 }{
-	{says(`add a pool like (\S+) for at least (\d+) blocks?, with a CIDR that nothing else uses(?:; and add its name to (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
+	{says(`add a pool like (\S+) for at least (\d+) blocks, with a CIDR that nothing else uses(?:; and add its name to (.+) where pods or their namespaces ask for that .*)?`), (*person).addPool},
 	{says(`add a pool for Services \(allowedUses: \[LoadBalancer\]\), like (\S+), with a CIDR that nothing else uses`), func(p *person, said []string) {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
@@ -134,7 +134,7 @@ var practice = []struct {
 			spec["controllers"] = map[string]any{"node": map[string]any{"leakGracePeriod": "0s"}}
 		})
 	}},
-	{says(`correct the name \S+ in /var/lib/calico/nodename on (.+), in the CNI configuration there \(nodename\), or in NODENAME of (?:its|their) calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
+	{says(`correct the name \S+ in /var/lib/calico/nodename on (.+), in the CNI configuration there \(nodename\), or in NODENAME of calico-node; then restart calico-node there, and then the pods`), func(p *person, said []string) {
 		for _, node := range listed(said[1]) {
 			p.calicoNode(node)
 			for _, pod := range p.pods() {
@@ -190,7 +190,7 @@ var practice = []struct {
 	{says(`if Calico should serve the pods: on .+, remove the other network's configuration from /etc/cni/net\.d \(Calico's must be the first by name\), then restart the pods`), func(p *person, _ []string) {
 		p.restart(p.usersOf(p.finding.Subject.IP + "/" + strconv.Itoa(netip.MustParseAddr(p.finding.Subject.IP).BitLen()))...)
 	}},
-	{says(`release the \d+ leaked address(?:es)? of (\S+), as described under ip/leaked`), func(p *person, said []string) {
+	{says(`release the leaked addresses of (\S+) \(\d+\), as described under ip/leaked`), func(p *person, said []string) {
 		runAll(p.T, p.Cluster, []string{"calico-audit repair --leaked-ips --without-host-evidence --node " + said[1]})
 	}},
 	{says(`run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off`), func(*person, []string) {}},
@@ -249,10 +249,10 @@ var practice = []struct {
 	{says(`find out who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
-	{says(`release the leaked addresses of .*, once (?:its machine is|their machines are) known to be off \(--terminated\)`), (*person).runCommands},
+	{says(`release the leaked addresses of machines that you know to be off \(--terminated\): .*`), (*person).runCommands},
 	{says(`release the leaked addresses without proof that nothing uses them`), (*person).runCommands},
-	{says(`restart pods? (.*), which (?:has|have) no annotation cni\.projectcalico\.org/containerID: .*`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
-	{says(`clean up after nodes? .+, once (?:its machine is|their machines are) known to be off`), (*person).runCommands},
+	{says(`restart these pods, because no plan can record an address without the annotation cni\.projectcalico\.org/containerID: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
+	{says(`clean up after deleted nodes \(.+\)(?:, with .+)?, once their machines are known to be off`), (*person).runCommands},
 }
 
 func says(words string) *regexp.Regexp { return regexp.MustCompile("^" + words + "$") }

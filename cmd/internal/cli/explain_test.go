@@ -64,7 +64,7 @@ func TestExplainConfirms(t *testing.T) {
 	if code != exit.CodeOK || strings.Contains(checksOf(e), "pool/no-free-blocks") {
 		t.Errorf("ended with %d and the findings %s", code, checksOf(e))
 	}
-	if !strings.Contains(e.Subjects[0].Summary, "3 of its 4 blocks left to claim") {
+	if !strings.Contains(e.Subjects[0].Summary, "Blocks left to claim: 3 of 4") {
 		t.Errorf("the explanation is not of the second reading: %s", e.Subjects[0].Summary)
 	}
 }

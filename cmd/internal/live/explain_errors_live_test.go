@@ -31,7 +31,7 @@ var realErrors = []struct {
 }{
 	{
 		name: "pool exhausted", state: full,
-		want: []string{"ERROR no-address-left", "All 2 blocks of the pool are taken", "pod shop/late: The pod waits for an address on n2", "pool/exhausted pool pods", "node n2 has no IPv4 block", "add a pool like"},
+		want: []string{"ERROR no-address-left", "Blocks left to claim: 0 of 2", "pod shop/late: The pod waits for an address on n2", "pool/exhausted pool pods", "node n2 has no IPv4 block", "add a pool like"},
 	},
 	{
 		name: "strict affinity",

@@ -58,7 +58,7 @@ func TestExplainStory(t *testing.T) {
 	}
 	for _, f := range clitest.Findings(r, "ip/borrowed") {
 		got := clitest.Run(t, "explain", f.Subject.IP, "--kubeconfig", c.KubeconfigPath())
-		for _, want := range []string{"It is borrowed", "which drops traffic to", "Remedies", "pods-v4 is out of blocks", "--consolidate --pool pods-v4"} {
+		for _, want := range []string{"It is borrowed", "which drops traffic to", "pods-v4 is out of blocks", "--consolidate --pool pods-v4"} {
 			if !strings.Contains(strings.Join(strings.Fields(got.Stdout), " "), want) {
 				t.Errorf("%s: the text lacks %q:\n%s", f.Subject.IP, want, got.Stdout)
 			}
