@@ -266,7 +266,7 @@ func TestFleetCapacity(t *testing.T) {
 	}
 	page := filepath.Join(t.TempDir(), "fleet.html")
 	got = run("--contexts", "prod,dead", "--add-nodes", "2", "-o", "table", "-o", "markdown="+filepath.Join(t.TempDir(), "x.md"), "-o", "html="+page)
-	if got.Code != exit.CodeUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +2 existing nodes have no block of their own; 2 get none: new-1, new-2; 2 nodes\n +get no block`).MatchString(got.Stdout) {
+	if got.Code != exit.CodeUnread || !regexp.MustCompile(`(?ms)^dead +NOT READ +.*\nprod +DOES NOT FIT +Existing nodes without a block of their own: 2; no room for 2 of them: new-1,\n +new-2; nodes that get no block: 2`).MatchString(got.Stdout) {
 		t.Errorf("exit code %d: %s\n%s", got.Code, got.Err, got.Stdout)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "What if 2 nodes join") {

@@ -180,10 +180,10 @@ func ScenarioText(q *capacity.Scenario) string {
 func DemandLines(r *CapacityReport) (out []string) {
 	d := &r.Demand
 	if d.Pods > 0 {
-		out = append(out, phrase.PluralVerb(d.Pods, "pod", "waits", "wait")+" for an address"+leftOf(d.PodsLeft, "gets none from its node's blocks", "get none from their nodes' blocks")+".")
+		out = append(out, fmt.Sprintf("Pods that wait for an address: %d%s.", d.Pods, leftOf(d.PodsLeft)))
 	}
 	if d.Nodes > 0 {
-		text := phrase.PluralVerb(d.Nodes, "existing node", "has no block of its own", "have no block of their own") + leftOf(len(d.NodesLeft), "gets none", "get none")
+		text := fmt.Sprintf("Existing nodes without a block of their own: %d%s", d.Nodes, leftOf(len(d.NodesLeft)))
 		if len(d.NodesLeft) > 0 {
 			text += ": " + CutNames(d.NodesLeft, capacityNodes, "… %d more")
 		}
@@ -200,11 +200,11 @@ func DemandLines(r *CapacityReport) (out []string) {
 }
 
 // leftOf describes how many of the demand remain unmet.
-func leftOf(n int, one, many string) string {
+func leftOf(n int) string {
 	if n == 0 {
 		return "; there is room for all"
 	}
-	return fmt.Sprintf("; %d %s", n, phrase.One(n, one, many))
+	return fmt.Sprintf("; no room for %d of them", n)
 }
 
 // OutcomeLines describe the outcome of a scenario.
@@ -222,23 +222,23 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 		add("It does not fit.")
 	}
 	if n := len(o.WithoutBlock); n > 0 {
-		add("%s %s no block: %s.", phrase.Plural(n, "node"), phrase.One(n, "gets", "get"), CutNames(o.WithoutBlock, capacityNodes, "… %d more"))
+		add("Nodes that get no block (%d): %s.", n, CutNames(o.WithoutBlock, capacityNodes, "… %d more"))
 	}
 	if e := o.FirstBorrow; e != nil {
-		add("%s borrowed from other nodes' blocks; the first is %s: %s.", phrase.NumberIs(o.Borrowed, "address"), eventText(e), e.Reason)
+		add("Addresses borrowed from other nodes' blocks: %d; the first is %s: %s.", o.Borrowed, eventText(e), e.Reason)
 	}
 	if t := o.Traffic; t != nil {
 		add("%s", TrafficText(t))
 	}
 	if e := o.FirstRefusal; e != nil {
-		add("%s no address; the first is %s: %s.", phrase.PluralVerb(o.Refused, "pod", "gets", "get"), eventText(e), e.Reason)
+		add("Pods that get no address: %d; the first is %s: %s.", o.Refused, eventText(e), e.Reason)
 	}
 	if o.Restarted > 0 {
-		add("A pool's block size cannot change: a new pool replaces the old one, and the pods of %s restart.", phrase.Plural(o.Restarted, "address"))
+		add("A pool's block size cannot change: a new pool replaces the old one, and its pods restart (addresses: %d).", o.Restarted)
 	}
 	for i := range o.Pools {
 		if p := &o.Pools[i]; !p.Wasted.IsZero() {
-			add("%s of %s lie unused in nodes' blocks, where other nodes cannot use them without harm.", phrase.PluralCount(p.Wasted, "address"), p.Pool)
+			add("Addresses of %s that are unused in nodes' blocks, where other nodes cannot use them without harm: %s.", p.Pool, p.Wasted)
 		}
 	}
 	if !o.Fits && len(o.Changes) == 0 {
@@ -273,11 +273,7 @@ func eventText(e *capacity.Event) string {
 func ChangeLines(o *capacity.Outcome) (out []string) {
 	for i := range o.Changes {
 		c := &o.Changes[i]
-		left := "leaves no block"
-		if !c.Left.IsZero() {
-			left = "leaves " + phrase.PluralCount(c.Left, "block")
-		}
-		out = append(out, c.Title+" ("+left+")")
+		out = append(out, fmt.Sprintf("%s (blocks left: %s)", c.Title, c.Left))
 	}
 	return out
 }

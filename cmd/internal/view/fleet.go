@@ -135,15 +135,16 @@ func (f *Fleet[T]) WithCommands(write func(string) string) *Fleet[T] {
 func (f *Fleet[T]) Headline() string {
 	s := f.Summary
 	found, nothing := s.found()
+	all := phrase.Plural(s.Clusters, "cluster")
 	switch {
 	case s.Unread == s.Clusters:
-		return phrase.Plural(s.Clusters, "cluster") + ", none could be read"
+		return all + ", none could be read"
 	case s.Unread > 0:
-		return fmt.Sprintf("%s, %d not read: %s", phrase.Plural(s.Clusters, "cluster"), s.Unread, cmp.Or(found, nothing+" in the others"))
+		return fmt.Sprintf("%s, %d not read: %s", all, s.Unread, cmp.Or(found, nothing+" in the others"))
 	case !f.Complete:
-		return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing+" in the parts that could be read")
+		nothing += " in the parts that could be read"
 	}
-	return phrase.Plural(s.Clusters, "cluster") + ": " + cmp.Or(found, nothing)
+	return all + ": " + cmp.Or(found, nothing)
 }
 
 func (s *FleetSummary) found() (text, nothing string) {

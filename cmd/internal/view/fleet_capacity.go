@@ -112,11 +112,11 @@ func (r *CapacityReport) lines() (out []string) {
 		return []string{r.Inconclusive}
 	case o != nil && !o.Fits:
 		for _, x := range []struct {
-			n               int
-			noun, one, many string
-		}{{len(o.WithoutBlock), "node", "gets no block", "get no block"}, {o.Borrowed, "address", "borrowed", "borrowed"}, {o.Refused, "pod", "gets no address", "get no address"}} {
+			n    int
+			what string
+		}{{len(o.WithoutBlock), "nodes that get no block"}, {o.Borrowed, "borrowed addresses"}, {o.Refused, "pods that get no address"}} {
 			if x.n > 0 {
-				out = append(out, phrase.PluralVerb(x.n, x.noun, x.one, x.many))
+				out = append(out, fmt.Sprintf("%s: %d", x.what, x.n))
 			}
 		}
 		if t := o.Traffic; t != nil {

@@ -194,18 +194,16 @@ type strictLine struct {
 func strictLines(s *repair.StrictPreview) []strictLine {
 	out := []strictLine{{Text: "No address is borrowed now."}}
 	if n := len(s.Borrowers); n > 0 {
-		out[0] = strictLine{phrase.PluralVerb(n, "address", "stays borrowed until its pod restarts: ",
-			"stay borrowed until their pods restart: "), s.Borrowers}
+		out[0] = strictLine{fmt.Sprintf("Addresses that stay borrowed until their pods restart (%d): ", n), s.Borrowers}
 	}
 	if n := len(s.Starve); n > 0 {
-		out = append(out, strictLine{fmt.Sprintf("%d %s", n, phrase.One(n, "node's next pod gets no address: ", "nodes' next pods get no address: ")), s.Starve})
+		out = append(out, strictLine{fmt.Sprintf("Nodes whose next pod gets no address (%d): ", n), s.Starve})
 	}
 	if n := len(s.MayStarve); n > 0 {
-		out = append(out, strictLine{fmt.Sprintf("%d %s if others claim the last blocks first: ", n, phrase.One(n, "more node's next pod may get no address", "more nodes' next pods may get no address")), s.MayStarve})
+		out = append(out, strictLine{fmt.Sprintf("More nodes whose next pod gets no address if others claim the last blocks first (%d): ", n), s.MayStarve})
 	}
 	if s.Unusable > 0 {
-		out = append(out, strictLine{Text: phrase.PluralVerb(s.Unusable, "free address", "becomes unusable: its block has no node.",
-			"become unusable: their blocks have no node.")})
+		out = append(out, strictLine{Text: fmt.Sprintf("Free addresses that become unusable, because their blocks have no node: %d.", s.Unusable)})
 	}
 	if len(s.Windows) > 0 {
 		out = append(out, strictLine{"Windows nodes need strict affinity: ", s.Windows})
