@@ -16,9 +16,8 @@ import (
 // ExplanationKind is the kind field of an [Explanation]; see [APIVersion].
 const ExplanationKind = "Explanation"
 
-// Explanation is everything known about the objects that a name, an address or a CIDR stands for,
-// in the order in which an engineer would ask. The same state gives the same bytes, except for
-// cluster.takenAt.
+// Explanation answers a query about one or several objects. Its sections follow the order in which
+// an engineer would ask. The same state gives the same bytes, except for cluster.takenAt.
 type Explanation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -50,7 +49,7 @@ type Explained struct {
 	// Summary is the answer in a sentence or two.
 	Summary  string    `json:"summary"`
 	Sections []Section `json:"sections"`
-	// Diagnoses are those that include findings of Findings or Related.
+	// Diagnoses explain at least one finding of Findings or Related.
 	Diagnoses []audit.Diagnosis `json:"diagnoses"`
 	// Findings are those about the subject itself, worst first.
 	Findings []audit.Finding `json:"findings"`
@@ -100,7 +99,7 @@ type Fact struct {
 type Remedy struct {
 	// Verdict is a check's ID, or "waiting".
 	Verdict string `json:"verdict"`
-	// Change says what to do, and its effect.
+	// Change is the remedy's title and effect.
 	Change string `json:"change"`
 }
 

@@ -51,7 +51,7 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	return s.done()
 }
 
-// addressNode returns the node that uses an address, as far as known.
+// addressNode returns the node that uses an address; empty if unknown.
 func (x *explainer) addressNode(a netip.Addr, ref state.AllocationRef, allocated bool) string {
 	attr := ref.AttributesIf(allocated)
 	switch w := x.LiveUser(a, attr); {

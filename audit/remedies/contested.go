@@ -22,9 +22,8 @@ func (c *Contested) String() string {
 	return fmt.Sprintf("pool %s has no block left for %s", c.Pool.Name, phrase.List(c.Nodes))
 }
 
-// Contests finds the nodes for which no block is left once every node in need has claimed one.
-// Nodes that borrow or have waiting pods are served first, then nodes without a block that could
-// take pods.
+// Contests lets every node in need claim a block, and returns the nodes that get none. Nodes that
+// borrow or have waiting pods claim first, then nodes without a block that could take pods.
 func (st *Remedies) Contests() (out []Contested) {
 	left, lack := map[*state.Pool]blocks.Count{}, map[*state.Pool][]string{}
 	for _, p := range st.Pools {

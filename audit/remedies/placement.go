@@ -163,7 +163,7 @@ type seating struct {
 	taken, came map[string]int
 }
 
-// take assigns an address to a pod, or explains why none is left; empty if one was assigned.
+// take assigns an address to a pod and returns "", or explains why no address is left.
 func (x *seating) take(w *blocks.Workload, d demand) string {
 	if w.Placement == nil {
 		return ""

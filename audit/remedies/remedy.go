@@ -11,7 +11,7 @@ import (
 // Remedy is one way to fix a reported problem. If there are several alternatives, the first is
 // preferred.
 type Remedy struct {
-	// Title says what to do, as an instruction.
+	// Title is an instruction.
 	Title string `json:"title"`
 	// Commands carry it out, in this order, and work when pasted. Commands of calico-audit begin
 	// with "calico-audit" and get the run's source flags where they are displayed. "repair" only

@@ -19,8 +19,8 @@ import (
 type shortage struct {
 	root  *Root
 	pools []*state.Pool
-	// cut are the nodes that already borrow or have waiting pods because nothing is left for them;
-	// next are the nodes that will do so with their next pod.
+	// cut are the nodes that borrow or have waiting pods for lack of addresses; next are the nodes
+	// whose next pod will borrow or wait.
 	cut, next []*state.NodeBlockStatus
 	// has holds all nodes of cut and next.
 	has map[*state.NodeBlockStatus]bool

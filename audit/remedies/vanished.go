@@ -25,7 +25,7 @@ type leftBehind struct {
 	own, nameless, beside []state.AllocationRef
 	// stays counts the other ownerless addresses.
 	stays int
-	// blocks are the node's blocks; freed are those that are then deleted.
+	// blocks are the node's blocks; freed are the blocks that the plan then deletes.
 	blocks, freed []*state.Block
 	// affinities counts the affinities deleted without a block of the node.
 	affinities int
