@@ -43,8 +43,8 @@ type Finding struct {
 	Fix         Fix              `json:"fix"`
 	Fingerprint string           `json:"fingerprint"`
 
-	// Remedies are the remedies, the preferred one first; empty if the finding only needs a
-	// closer look.
+	// Remedies are the remedies, the preferred one first. If nil, those of the root or else the
+	// check's general ones apply; if empty, the check's do not.
 	Remedies []remedies.Remedy `json:"-"`
 	// Pools and Nodes are the other pools and nodes involved, for filters: the pool of an
 	// address, the node that it was borrowed from.

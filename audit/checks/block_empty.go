@@ -39,7 +39,7 @@ var blockEmpty = audit.Check{
 			}
 			verdict, ways := "releasable", f.Check.Remedies
 			if !b.Releasability.OK {
-				verdict, ways = "must stay: "+b.Releasability.Reason, nil
+				verdict, ways = "must stay: "+b.Releasability.Reason, []remedies.Remedy{}
 			}
 			inUse := ""
 			if code := b.Releasability.Code; code == state.RetainInUse || code == state.RetainHostView {

@@ -57,9 +57,9 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 	for _, n := range open {
 		sev, text := GradeNoBlock(n)
 		if sev > out.Severity {
-			out.Severity, out.Root, out.Remedies = sev, remedies.Of(st).RootOfNode(n), nil
+			out.Severity, out.Root, out.Remedies = sev, remedies.Of(st).RootOfNode(n), []remedies.Remedy{}
 			if out.Root == "" { // for example, no pool may serve a pod
-				out.Remedies = remedies.Of(st).NodeRemedies(n)
+				out.Remedies = append(out.Remedies, remedies.Of(st).NodeRemedies(n)...)
 			}
 		}
 		messages = append(messages, text)

@@ -64,7 +64,7 @@ var poolNoFreeBlocks = audit.Check{
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
 					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will borrow or fail", phrase.List(next),
 					"nodes holding several blocks", phrase.ListBy("; ", nodesHoldingSeveral(st, []*state.Pool{p})), "releasable blocks", releasableText(p)),
-				Root: remedies.Of(st).RootOfPool(p),
+				Root: remedies.Of(st).RootOfPool(p), Remedies: []remedies.Remedy{},
 			})
 		}
 	},

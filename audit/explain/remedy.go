@@ -12,9 +12,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// findingRemedies adds, for each check with findings, the findings' own remedies or else the
-// check's general ones. It skips checks for which the explanation already has a more specific
-// remedy or a diagnosis has one.
+// findingRemedies adds the findings' own remedies, or else their check's general ones. It skips
+// findings that a diagnosis covers, and checks for which there is a more specific remedy already.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
 		f := &s.Findings[i]
@@ -22,7 +21,7 @@ func (x *explainer) findingRemedies(s *builder) {
 			continue
 		}
 		ways := f.Remedies
-		if c, err := checks.All.ByID(f.Check); err == nil && len(ways) == 0 {
+		if c, err := checks.All.ByID(f.Check); err == nil && ways == nil {
 			ways = c.Remedies
 		}
 		s.remedies(f.Check, ways)
