@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -19,7 +20,8 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 	counts, leaked := map[state.UseKind]int{}, 0
 	for i := range b.Ordinals {
 		if r := (state.AllocationRef{Block: b, Ordinal: i}); b.Ordinals[i] != blocks.Free {
-			if counts[r.Kind()]++; !x.Classify(r).Owned {
+			counts[r.Kind()]++
+			if !x.Classify(r).Owned {
 				leaked++
 			}
 		}
@@ -36,8 +38,13 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 	if leaked > 0 {
 		s.factf("", "not owned", "%d of these seem to have no owner", leaked)
 	}
-	if then := x.IfEmptied(b); !then.OK && x.Lacking(state.ReleaseReads) == nil {
-		s.fact("", "once empty", "must stay: "+then.Reason)
+	if x.Lacking(state.ReleaseReads) != nil {
+		return
+	}
+	if then := x.IfEmptied(b); then.OK {
+		s.factf(src, "once empty", "could be released %s later, unless new pods take addresses of it", phrase.Duration(x.Grace))
+	} else {
+		s.fact(src, "once empty", "must stay: "+then.Reason)
 	}
 }
 

@@ -117,11 +117,10 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 	}
 	s.factf(src, "ordinal", "%d of %d", i, len(b.Ordinals))
 	s.fact(src, "state", x.ordinalState(b, i))
-	if b.Ordinals[i] == blocks.Free {
-		s.fact("", "handed out to", x.takers(b))
-	}
 	if names := x.reservedBy(state.IPPrefix(a)); len(names) > 0 {
 		s.factf(names[0], "reserved", "by %s: automatic assignment skips it", strings.Join(names, ", "))
+	} else if b.Ordinals[i] == blocks.Free {
+		s.fact(src, "handed out to", x.takers(b))
 	}
 	if attr := allocated(b, i); attr != nil {
 		s.fact(src, "handle", attr.Handle)

@@ -58,7 +58,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		s.fact(src, "system", "Windows")
 	}
 	if n.AllocatablePods > 0 {
-		s.factf(src, "most pods", "%d", n.AllocatablePods)
+		s.factf(src, "allocatable pods", "%d", n.AllocatablePods)
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {

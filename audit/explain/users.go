@@ -133,6 +133,12 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	if attr != nil && x.FirstMissing(useReads) == nil {
 		v := x.Classify(ref)
 		s.fact("", "verdict", verdictText(v))
+		if node := state.NodeOf(attr); len(users) == 0 && v.Owned && attr.Tunnel() && x.Vanished(node) {
+			s.fact("", "if the machine is off", "calico-audit repair --leaked-ips --terminated "+phrase.Arg(node))
+		}
+		if v.Young {
+			s.at("", "leaked from", x.Due(state.AssignedAt(ref)))
+		}
 		if !v.Owned {
 			s.fact("", "Calico's collector", collector.OfAddress(x.State, ref).Text(""))
 		}

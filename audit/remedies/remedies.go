@@ -148,7 +148,7 @@ func (st *Remedies) evictionRisk() string {
 }
 
 func withoutReplica(n int) string {
-	return fmt.Sprintf("; %d without a replica", n)
+	return fmt.Sprintf("; pods without replica: %d", n)
 }
 
 // consolidation is the remedy that empties the block with the fewest pods for the first node

@@ -54,11 +54,11 @@ fill 10.0.0.12/30 3 a
 // command evicts. So the advice counts all of them, and ends no bare pod that it does not name.
 func TestConsentIsForAllThatBorrow(t *testing.T) {
 	for name, c := range map[string]struct{ other, command, title, risk string }{
-		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 without a replica"},
+		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; pods without replica: 1"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
-			remedies.Rehome.Title, "; 2 without a replica"},
+			remedies.Rehome.Title, "; pods without replica: 2"},
 		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart these pods by hand, because no plan may: shop/only", ""},
-		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; 1 without a replica"},
+		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; pods without replica: 1"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]
 		if command := strings.Join(r.Commands, "\n"); r.Title != c.title || c.command == "" != r.Manual || !strings.HasPrefix(command, c.command) || !strings.Contains(r.Risk, c.risk) {

@@ -238,7 +238,7 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 	}
 	for i := range o.Pools {
 		if p := &o.Pools[i]; !p.Wasted.IsZero() {
-			add("Addresses of %s that are unused in nodes' blocks, where other nodes cannot use them without harm: %s.", p.Pool, p.Wasted)
+			add("Unused addresses of %s in nodes' blocks, which other nodes cannot use without harm: %s.", p.Pool, p.Wasted)
 		}
 	}
 	if !o.Fits && len(o.Changes) == 0 {
