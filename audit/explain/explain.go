@@ -16,8 +16,8 @@ import (
 // ExplanationKind is the kind field of an [Explanation]; see [APIVersion].
 const ExplanationKind = "Explanation"
 
-// Explanation answers a query about one or several objects. Its sections follow the order in which
-// an engineer would ask. The same state gives the same bytes, except for cluster.takenAt.
+// Explanation answers a query about one or several objects. Its sections are in the order that an
+// engineer would ask for. The same state gives the same bytes, except for cluster.takenAt.
 type Explanation struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`

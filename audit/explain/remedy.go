@@ -13,7 +13,7 @@ import (
 )
 
 // findingRemedies adds the findings' own remedies, or else their check's general ones. It skips
-// findings that a diagnosis covers, and checks for which there is a more specific remedy already.
+// findings that a diagnosis covers, and checks that already have a more specific remedy.
 func (x *explainer) findingRemedies(s *builder) {
 	for i := range s.Findings {
 		f := &s.Findings[i]
