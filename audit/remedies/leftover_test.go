@@ -72,12 +72,14 @@ func TestLeftovers(t *testing.T) {
 // TestLeftoverRemedies: a leftover has two remedies. One finishes the run, including the pods it
 // moves; the other takes its writes back.
 func TestLeftoverRemedies(t *testing.T) {
+	left := strings.Replace(shortage, "node new", "node new cordoned age=2h mine=rehome", 1)
 	for _, c := range []struct {
 		text, finish, effect, risk, back string
 		runs                             []blocks.KnownRun
 	}{
 		{strings.Replace(shortage, "node new", "node new cordoned age=2h mine=10.0.0.99/32,a,other", 1), "calico-audit repair --consolidate", "the reservation and", "none", "calico-audit repair undo", nil},
-		{strings.Replace(shortage, "node new", "node new cordoned age=2h mine=rehome", 1), "calico-audit repair --rehome", "pods that borrow restart (1); then ", "pods restart", "calico-audit repair undo", nil},
+		{left, "calico-audit repair --rehome", "pods that borrow restart (1); then ", "pods restart", "calico-audit repair undo", nil},
+		{left + "use 10.0.0.3 shop/keeps b of=ReplicaSet/web ready noevict\nuse 10.0.0.12 shop/alone new ready\n", "calico-audit repair --rehome", "pods that borrow restart (1); then ", "pods restart", "calico-audit repair undo", nil},
 		{shortage + "reserve 10.0.0.24/29 mine=b,new age=2h\n", "calico-audit repair --consolidate --cordon-full", "10.0.0.24/29 moves from b to new", "pods restart", "calico-audit repair undo", nil},
 		{shortage + "reserve 10.0.0.24/29 mine=b,new age=2h\n", "calico-audit repair apply --resume 'my j.jsonl'", "the steps", "as the run's plan says", "calico-audit repair undo 'my j.jsonl'",
 			[]blocks.KnownRun{{Journal: "my j.jsonl", Marks: []string{"10.0.0.24/29 from b for new"}}}},

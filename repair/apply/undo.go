@@ -119,7 +119,7 @@ func (b *begun) takeBack(ctx context.Context) repair.Outcome {
 		case errors.Is(err, repair.ErrChanged) && changed+1 < maxDerivations:
 			changed++
 			continue
-		case err != nil || o.Code != repair.CodeFinished || o.Status != repair.Done || writes >= maxCompletions:
+		case o.Code != repair.CodeFinished || writes >= maxCompletions:
 			return o
 		case finished == "": // from here on, the rest of the step is finished in any case
 			var cancel context.CancelFunc

@@ -45,7 +45,11 @@ func (c *callLog) CreateHandle(_ context.Context, id string, counts []blocks.Han
 	return c.note("CreateHandle %s %s", id, countsGuard(counts))
 }
 func (c *callLog) RecordIP(_ context.Context, b repair.ObjectRef, ordinal int, a repair.Allocation) error {
-	return c.note("RecordIP %s %d %s %v %s %s", refText(&b), ordinal, a.Handle, a.Attributes, a.Claim, a.Host)
+	beside := ""
+	for _, x := range a.Beside {
+		beside += fmt.Sprintf(" with %d", x.Ordinal)
+	}
+	return c.note("RecordIP %s %d %s %v %s %s%s", refText(&b), ordinal, a.Handle, a.Attributes, a.Claim, a.Host, beside)
 }
 func (c *callLog) DeleteAffinity(_ context.Context, a repair.ObjectRef) error {
 	return c.note("DeleteAffinity %s", refText(&a))
