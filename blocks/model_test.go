@@ -144,8 +144,8 @@ func TestVMOfHandle(t *testing.T) {
 	}
 }
 
-// TestTime: times keep their nanoseconds, the zero time stays zero, and times beyond 64
-// bits keep their order.
+// TestTime: times keep their nanoseconds, the zero time stays zero, times beyond 64 bits keep their
+// order, and the text is in UTC.
 func TestTime(t *testing.T) {
 	day := time.Date(2026, 1, 1, 0, 0, 0, 123456789, time.FixedZone("", 3600))
 	far, long := TimeOf(time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)), TimeOf(time.Date(1, 2, 1, 0, 0, 0, 0, time.UTC))
@@ -155,6 +155,9 @@ func TestTime(t *testing.T) {
 	}
 	if !none.IsZero() || !none.Std().IsZero() || epoch.IsZero() || far.IsZero() || long.IsZero() {
 		t.Errorf("none %d, 1970 %d, 9999 %d, 1 %d", none, epoch, far, long)
+	}
+	if got := TimeOf(day).String(); got != "2025-12-31T23:00:00Z" || none.String() != "" {
+		t.Errorf("as text: %q, and %q if unknown", got, none)
 	}
 	order := []Time{none, long, epoch, TimeOf(day), far}
 	for i := range order {

@@ -36,6 +36,14 @@ func (t Time) Std() time.Time {
 	return time.Unix(0, int64(t)).UTC()
 }
 
+// String formats a time in RFC 3339, as in reports and evidence; "" if it is unknown.
+func (t Time) String() string {
+	if t == 0 {
+		return ""
+	}
+	return t.Std().Format(time.RFC3339)
+}
+
 // IsZero reports whether the time is unknown.
 func (t Time) IsZero() bool { return t == 0 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -387,7 +386,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 	case a.Written.IsZero() && !a.ByUs:
 		return "it is not known whether another client has written it since, and may be releasing it"
 	case a.Written.Std().After(last.At.Add(blocks.WriteTimeout + blocks.ClockSkew)):
-		return fmt.Sprintf("another client has written it since, at %s, and may be releasing it", phrase.Time(a.Written))
+		return fmt.Sprintf("another client has written it since, at %s, and may be releasing it", a.Written)
 	case block == nil:
 		return "its block does not exist"
 	case block.SoftDeleted:

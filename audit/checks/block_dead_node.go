@@ -43,7 +43,7 @@ var blockDeadNode = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
 				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")) + bound,
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
-					"created", phrase.Time(b.Created), "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
+					"created", b.Created.String(), "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
 				Root: remedies.Of(st).RootOfHost(host),
 			})
 		}

@@ -49,7 +49,7 @@ var blockEmpty = audit.Check{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
 				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
 				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
-					"empty since at least", phrase.Time(b.Releasability.EmptySince), collector.EvidenceName, collector.OfBlock(st, b).Text(inUse)),
+					"empty since at least", b.Releasability.EmptySince.String(), collector.EvidenceName, collector.OfBlock(st, b).Text(inUse)),
 				Root: remedies.Of(st).RootOfBlock(b), Remedies: ways,
 			})
 		}

@@ -43,7 +43,7 @@ var blockNoAffinity = audit.Check{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
 				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", phrase.List(others),
-					"created", phrase.Time(b.Created), "observed", state.Observed),
+					"created", b.Created.String(), "observed", state.Observed),
 				Remedies: ways, Root: remedies.Of(st).RootOfHost(host),
 			})
 		}

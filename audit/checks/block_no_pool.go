@@ -35,7 +35,7 @@ var blockNoPool = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Nodes: []string{b.Owner.Node()},
 				Message:  fmt.Sprintf("block %s of %s lies in no pool and holds %s", b.CIDR, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")),
-				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used), "created", phrase.Time(b.Created)),
+				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used), "created", b.Created.String()),
 				Fix:      audit.Look("calico-audit explain " + b.CIDR.String()),
 			})
 		}

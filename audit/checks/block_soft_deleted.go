@@ -30,7 +30,7 @@ var blockSoftDeleted = audit.Check{
 			x := audit.Finding{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
-				Evidence: state.Evidences("created", phrase.Time(m.Created), "last written", phrase.Time(m.Written)),
+				Evidence: state.Evidences("created", m.Created.String(), "last written", m.Written.String()),
 				Remedies: []remedies.Remedy{remedies.FinishDelete.Unless(stands)},
 			}
 			begunHere(st, &x, r, m.Name, m.ByUs)

@@ -2,7 +2,6 @@ package checks
 
 import (
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,7 +28,7 @@ var configDatastoreLocked = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until " + end,
-			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", phrase.Time(st.Info.Written)),
+			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", st.Info.Written.String()),
 			Remedies: ways,
 		})
 	},

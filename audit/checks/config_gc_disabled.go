@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
@@ -31,7 +30,7 @@ var configGCDisabled = audit.Check{
 		if why := collector.Off(c); why != "" {
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
-				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", phrase.Time(c.Written)),
+				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", c.Written.String()),
 				Fix:      audit.Look("kubectl get kubecontrollersconfigurations -o yaml"), Remedies: f.Check.Remedies[:1],
 			})
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {

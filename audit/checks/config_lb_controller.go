@@ -86,7 +86,7 @@ var configLBController = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Message: message, Absence: len(leaked) > 0,
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", phrase.Time(c.Written), "pending Services", phrase.List(pending),
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", c.Written.String(), "pending Services", phrase.List(pending),
 				"allocated to deleted Services", phrase.Some(leaked)),
 			Remedies: []remedies.Remedy{fix},
 		})

@@ -27,7 +27,7 @@ var configLeftover = audit.Check{
 		for _, l := range remedies.Of(st).Leftovers {
 			x := audit.Finding{
 				Severity: state.Info, Subject: state.Subject{Kind: state.KindConfig, Name: l.Run}, Root: l.RootID(), Message: l.Text(),
-				Evidence: state.Evidences("objects", phrase.List(l.Names()), "last written by the run", phrase.Time(l.Since)),
+				Evidence: state.Evidences("objects", phrase.List(l.Names()), "last written by the run", l.Since.String()),
 			}
 			if l.Matters() {
 				x.Severity = state.Warning

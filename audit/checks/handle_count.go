@@ -32,7 +32,7 @@ var handleCount = audit.Check{
 				f.Add(audit.Finding{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
 					Message:  fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong)),
-					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", phrase.Time(h.Written), "observed", state.Observed),
+					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", h.Written.String(), "observed", state.Observed),
 					Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 				})
 			}

@@ -39,7 +39,7 @@ var handleLeaked = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
-				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", phrase.Time(h.Created), "last written", phrase.Time(h.Written), "observed", state.Observed),
+				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", h.Created.String(), "last written", h.Written.String(), "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 			})
 		})

@@ -48,7 +48,7 @@ var handleMissing = audit.Check{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(attr.Handle), Pools: state.PoolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
 				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, phrase.NumberIs(len(refs), "address"), phrase.List(addrs)),
 				Evidence: state.Evidences("addresses", phrase.List(addrs), "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
-					"assigned", phrase.Time(attr.Assigned), "observed", state.Observed),
+					"assigned", attr.Assigned.String(), "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.CreateHandle.Unless(handles.CreateBar(st, missing))},
 			})
 		})

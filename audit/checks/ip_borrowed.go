@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -36,7 +35,7 @@ var ipBorrowed = audit.Check{
 				Severity: sev, Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
 				Message: fmt.Sprintf("%s is used on %s by %s, but its block belongs to %s", b.Addr, b.User, user, b.Owner),
 				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-					"used by", user, "handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned)),
+					"used by", user, "handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned.String()),
 				Root: remedies.Of(st).RootOfBorrow(b), Remedies: remedies.Of(st).BorrowRemedies(b),
 			})
 		}

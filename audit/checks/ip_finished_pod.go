@@ -43,7 +43,7 @@ var ipFinishedPod = audit.Check{
 			f.Add(audit.Finding{
 				Severity: sev, Subject: s, Pools: state.PoolsOf(a.Pool),
 				Message: fmt.Sprintf("finished pods hold %d of the %s that %s has in %s", len(a.Refs), phrase.Plural(a.Of, "address"), a.Node, poolOrNone(a.Pool)),
-				Evidence: state.Evidences("finished pods", fmt.Sprintf("%d: %s", len(a.Pods), phrase.Some(phrase.FullNames(a.Pods))), "finished first", phrase.Time(first.EndedAt()),
+				Evidence: state.Evidences("finished pods", fmt.Sprintf("%d: %s", len(a.Pods), phrase.Some(phrase.FullNames(a.Pods))), "finished first", first.EndedAt().String(),
 					"needed because", why, collector.EvidenceName, collector.OfAddresses(st, a.Refs)),
 				Remedies: []remedies.Remedy{remedies.DeleteFinishedOf(a.Node, a.Pods)},
 			})

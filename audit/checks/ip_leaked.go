@@ -53,7 +53,7 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and its owner no longer exists: %s", r.Addr(), v.Why()),
 		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
-			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", phrase.Time(attr.Assigned), "sequence", sequence, "caution", caution, "observed", state.Observed),
+			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", attr.Assigned.String(), "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
 	if x.Root == "leaks" { // this address may need another remedy than the last one

@@ -60,5 +60,5 @@ func readyText(n *blocks.Node) string {
 	for _, a := range n.InternalIPs {
 		internal = append(internal, a.String())
 	}
-	return fmt.Sprintf("%s, created %s, Calico address %s, InternalIP %s", ready, phrase.OrNone(phrase.Time(n.Created)), phrase.OrNone(phrase.List(calico)), phrase.OrNone(phrase.List(internal)))
+	return fmt.Sprintf("%s, created %s, Calico address %s, InternalIP %s", ready, phrase.OrNone(n.Created.String()), phrase.OrNone(phrase.List(calico)), phrase.OrNone(phrase.List(internal)))
 }

@@ -27,7 +27,7 @@ var nodeNetworkUnavailable = audit.Check{
 		for _, c := range agents.Find(st) {
 			x := audit.Finding{
 				Severity: state.Warning, Subject: state.NodeSubject(c.Name), Message: c.Text(), Absence: true,
-				Evidence: state.Evidences("node created", phrase.Time(c.Created), "pods without a node", phrase.Some(phrase.FullNames(kept)), "observed", state.Observed),
+				Evidence: state.Evidences("node created", c.Created.String(), "pods without a node", phrase.Some(phrase.FullNames(kept)), "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.OpenNode(&c)},
 			}
 			if len(kept) > 0 {

@@ -42,7 +42,7 @@ var nodeNoCalicoAddress = audit.Check{
 				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(m.Pods)), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
 			}
 			if j := slices.IndexFunc(m.Pods, func(w *blocks.Workload) bool { return !w.Created.IsZero() && m.Node.Created.After(w.Created) }); j >= 0 {
-				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", phrase.Time(m.Node.Created), m.Pods[j].FullName()))...)
+				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", m.Node.Created, m.Pods[j].FullName()))...)
 				x.Remedies = []remedies.Remedy{restartCalicoNode(m.Name)}
 			}
 			if root := cmp.Or(remedies.Of(st).RootOfNodeName(m.Name), remedies.Of(st).RootOfFamily(m.Family)); root != "" {

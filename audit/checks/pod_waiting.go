@@ -66,6 +66,6 @@ func waitingFinding(st *state.State, p *waiting.Pod) audit.Finding {
 	}
 	slices.Sort(x.Pools)
 	x.Pools = slices.Compact(x.Pools)
-	x.Evidence = state.Evidences("waits since", phrase.Time(p.Since), "asks for", phrase.List(asks), "kubelet's event", p.Quote(), "observed", state.Observed)
+	x.Evidence = state.Evidences("waits since", p.Since.String(), "asks for", phrase.List(asks), "kubelet's event", p.Quote(), "observed", state.Observed)
 	return x
 }

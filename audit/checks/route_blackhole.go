@@ -7,7 +7,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -75,7 +74,7 @@ var routeBlackhole = audit.Check{
 // blackholeEvidence returns the evidence for the outcome of a borrowed address.
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer hosts.Answer, proven bool) []state.Evidence {
 	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-		"handle", b.Attributes.Handle, "assigned", phrase.Time(b.Attributes.Assigned),
+		"handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned.String(),
 		"by the topology", fmt.Sprintf("%s: %s", p.Outcome.Words(), strings.TrimPrefix(p.Reason, "not known because ")))
 	if k := st.Views.Of(b.Owner); proven && k != nil {
 		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)

@@ -34,7 +34,7 @@ func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, me
 	return audit.Finding{
 		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
-			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written), "observed", state.Observed),
+			"created", a.Created.String(), "last written", a.Written.String(), "observed", state.Observed),
 		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", phrase.Arg(a.Name))),
 	}
 }

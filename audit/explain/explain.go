@@ -201,7 +201,7 @@ func (s *builder) factf(source, name, format string, args ...any) {
 }
 
 // at adds a time, unless it is unknown.
-func (s *builder) at(source, name string, t blocks.Time) { s.fact(source, name, phrase.Time(t)) }
+func (s *builder) at(source, name string, t blocks.Time) { s.fact(source, name, t.String()) }
 
 // remedies adds the remedies for a verdict.
 func (s *builder) remedies(verdict string, ways []remedies.Remedy) {

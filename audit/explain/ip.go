@@ -183,7 +183,7 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 	case attr == nil:
 		return "allocated to attributes that do not exist: the block is corrupt"
 	case attr.Cooling():
-		return "cooling down (ipCooldownSeconds): released at " + phrase.Time(attr.Extras().Released) + ", and not handed out yet"
+		return "cooling down (ipCooldownSeconds): released at " + attr.Extras().Released.String() + ", and not handed out yet"
 	case attr.WindowsReserved():
 		return "reserved: Windows nodes assign neither the first addresses of a block nor its last"
 	}

@@ -116,7 +116,7 @@ func since(t blocks.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return " since " + phrase.Time(t)
+	return " since " + t.String()
 }
 
 // comma puts a comma before a non-empty phrase.
@@ -135,7 +135,7 @@ func (x *explainer) holder(b *state.Block, ordinal int) string {
 	}
 	switch state.UseKindOf(b, a) {
 	case state.UseCooling:
-		return "no one: released at " + phrase.Time(a.Extras().Released) + " and cooling down"
+		return "no one: released at " + a.Extras().Released.String() + " and cooling down"
 	case state.UseWindows:
 		return "no one: a Windows node reserves it"
 	case state.UseTunnel:

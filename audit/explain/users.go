@@ -102,7 +102,7 @@ func podState(w *blocks.Workload) string {
 	}
 	out += phrase.OnNode(w.Node) + since(w.Started)
 	if !w.Deleting.IsZero() {
-		out += ", being deleted since " + phrase.Time(w.Deleting)
+		out += ", being deleted since " + w.Deleting.String()
 	}
 	if w.NetworkRemoved {
 		out += ", its network taken down"

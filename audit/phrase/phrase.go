@@ -73,15 +73,11 @@ func Each(words []string) string {
 }
 
 // Time formats a time in RFC 3339, as in reports and evidence; "" for the zero time.
-func Time[T time.Time | blocks.Time](t T) string {
-	at, ok := any(t).(time.Time)
-	if of, compact := any(t).(blocks.Time); compact && !ok {
-		at = of.Std()
-	}
-	if at.IsZero() {
+func Time(t time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
-	return at.UTC().Format(time.RFC3339)
+	return t.UTC().Format(time.RFC3339)
 }
 
 // listLimit is the number of words in a list before the rest is only counted.

@@ -3,7 +3,6 @@ package remedies
 import (
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -125,7 +124,7 @@ func (r Remedy) Unless(b state.Bar) Remedy {
 	case b.Code == "":
 		return r
 	case !b.Due.IsZero():
-		r.Title = "wait until " + phrase.Time(b.Due) + ", then " + r.Title
+		r.Title = "wait until " + b.Due.String() + ", then " + r.Title
 	case b.Code == state.RetainNotRead:
 		r.Title, r.Commands = LeaveIt+"read the missing objects first, because a plan refuses to "+r.Title+": "+b.Reason, []string{}
 	default:

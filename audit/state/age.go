@@ -107,13 +107,13 @@ func (st *State) MarkBar(m blocks.Meta) Bar {
 	case !known || st.takenAt.IsZero():
 		return Because(RetainUnknownAge, "nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case !st.reached(last):
-		return Because(RetainUnknownAge, "it was last written in the future, at %s", phrase.Time(last))
+		return Because(RetainUnknownAge, "it was last written in the future, at %s", last)
 	case st.reached(due):
 		return Bar{}
 	case m.ByUs:
-		return Because(RetainYoung, "calico-audit marked it at %s, and that run may be about to delete it", phrase.Time(last)).Until(due)
+		return Because(RetainYoung, "calico-audit marked it at %s, and that run may be about to delete it", last).Until(due)
 	}
-	return Because(RetainYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it", phrase.Duration(st.Grace), phrase.Time(last)).Until(due)
+	return Because(RetainYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it", phrase.Duration(st.Grace), last).Until(due)
 }
 
 // AssignedAt returns when an address was assigned. If the allocation does not record it, the last

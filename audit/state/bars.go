@@ -107,7 +107,7 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case b != nil && len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):
-		return Because(RetainYoung, "it was written less than %s ago, at %s: it may be a claim or a release in flight", phrase.Duration(st.Grace), phrase.Time(written)).Until(st.Due(written))
+		return Because(RetainYoung, "it was written less than %s ago, at %s: it may be a claim or a release in flight", phrase.Duration(st.Grace), written).Until(st.Due(written))
 	case st.ClaimInFlight(a, b):
 		return Because(RetainYoung, "its block was created or claimed less than %s ago: it may be a claim in flight", phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
 	}
@@ -218,7 +218,7 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	case st.lostWithAffinity(b):
 		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case !st.ClaimPastGrace(b):
-		return Because(RetainYoung, "it was created or claimed less than %s ago, at %s: its claim may be under way", phrase.Duration(st.Grace), phrase.Time(b.ClaimedAt())).Until(st.Due(b.ClaimedAt()))
+		return Because(RetainYoung, "it was created or claimed less than %s ago, at %s: its claim may be under way", phrase.Duration(st.Grace), b.ClaimedAt()).Until(st.Due(b.ClaimedAt()))
 	}
 	for _, o := range st.BlocksAt(b.CIDR) {
 		if o.CIDR != b.CIDR {

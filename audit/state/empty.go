@@ -68,11 +68,11 @@ func (st *State) evaluateAlone(b *Block) Releasability {
 	switch {
 	case r.Reason != "":
 	case since.After(st.takenAt) && !st.takenAt.IsZero():
-		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", phrase.Time(since))
+		r.retain(RetainUnknownAge, "its age is unknown: it was last written in the future, at %s", since)
 	case !known && !st.Cluster.Ageless: // else a repair observes it twice
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case !st.PastGrace(since):
-		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), phrase.Time(since))
+		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), since)
 		r.Due = st.Due(since)
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {

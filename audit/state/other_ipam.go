@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -136,7 +135,7 @@ func (st *State) findOtherIPAM() {
 	case all && any:
 		*o = OtherIPAM{Cluster: true, Reason: "the cluster uses another IPAM: no block records a live pod's address, and all are in their nodes' podCIDRs or outside all pools"}
 	case now && !last.IsZero() && len(lately) > 1:
-		*o = OtherIPAM{Cluster: true, Mixed: true, Reason: "the cluster uses another IPAM: all live pods' addresses are in their nodes' podCIDRs or outside all pools, and no block records those of pods created after " + phrase.Time(last)}
+		*o = OtherIPAM{Cluster: true, Mixed: true, Reason: "the cluster uses another IPAM: all live pods' addresses are in their nodes' podCIDRs or outside all pools, and no block records those of pods created after " + last.String()}
 	default:
 		return
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -208,7 +207,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 		case w.Extras().Unreadable != "":
 			return owned("%s of pod %s cannot be parsed, and may name it", w.Extras().Unreadable, w.FullName()), true
 		case len(w.StatusIPs) == 0 && st.LongFinished(w):
-			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, phrase.Time(w.EndedAt())), true
+			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, w.EndedAt()), true
 		case MayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
 		case SandboxHandle(attr.Handle, w.ContainerID):
@@ -244,7 +243,7 @@ func SandboxHandle(handle, containerID string) bool {
 func (st *State) young(r AllocationRef, why string) Validity {
 	at := AssignedAt(r)
 	if !st.PastGrace(at) {
-		return Validity{Owned: true, why: why + ", but it was assigned only at " + phrase.Time(at), Young: true}
+		return Validity{Owned: true, why: why + ", but it was assigned only at " + at.String(), Young: true}
 	}
 	return Validity{why: why}
 }

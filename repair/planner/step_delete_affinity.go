@@ -78,7 +78,7 @@ func deletedAffinity(b *repair.Begun) repair.Move {
 	x := repair.BlockAt(b.State, cidr)
 	switch a := repair.AffinityOf(b.State, cidr, host); {
 	case a != nil:
-		return repair.Nothing(repair.Already, fmt.Sprintf("%s has an affinity to %s again, created %s", host, cidr, phrase.Time(a.Created)))
+		return repair.Nothing(repair.Already, fmt.Sprintf("%s has an affinity to %s again, created %s", host, cidr, a.Created))
 	case x == nil:
 		return repair.Cannot(repair.SkipHarm, "an affinity without its block is not restored: no other node could claim %s", cidr)
 	case x.Owner.Node() == host:
@@ -115,8 +115,8 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		TwoObservations: true,
 		Because:         because,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
-			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
-		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID(), repair.GuardVersion, a.ResourceVersion(), repair.GuardCreated, phrase.Time(a.Created),
+			"created", a.Created.String(), "last written", a.Written.String()),
+		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID(), repair.GuardVersion, a.ResourceVersion(), repair.GuardCreated, a.Created.String(),
 			repair.GuardAffinityState, string(a.Effective()), repair.GuardBlockUID, uid, repair.GuardOwner, owner),
 	}, a.Meta)
 }

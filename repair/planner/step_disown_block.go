@@ -94,7 +94,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 	}
 	a, pinned := repair.OwnAffinity(p.State, b), []blocks.Meta{b.Meta}
 	pairs := append([]string{
-		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner),
+		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, b.Created.String(), repair.GuardOwner, repair.OwnerGuard(b.Owner),
 	}, affinityGuards(a, true)...)
 	if a != nil {
 		pinned = append(pinned, a.Meta)
@@ -103,7 +103,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 		TwoObservations: true,
 		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it is deleted with the last of them",
 			b.CIDR, host, phrase.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created)),
+		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", state.PoolName(b.Pool), "created", b.Created.String()),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }

@@ -157,8 +157,8 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
 	}
 	p.Add(c, repair.Step{
-		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address, and is deleted%s", b.CIDR, phrase.Owner(b.Owner), phrase.Time(lastWrite(b.Meta)), also),
-		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "created", phrase.Time(b.Created), "last written", phrase.Time(b.Written)),
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address, and is deleted%s", b.CIDR, phrase.Owner(b.Owner), lastWrite(b.Meta), also),
+		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "created", b.Created.String(), "last written", b.Written.String()),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }
@@ -166,7 +166,7 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 // markGuards pins an object that is marked deleted.
 func markGuards(p *repair.Proposals, m blocks.Meta) []string {
 	return []string{
-		repair.GuardName, m.Name, repair.GuardUID, m.UID(), repair.GuardVersion, repair.OnlyIf(p.Request.ObserveTwice, m.ResourceVersion()), repair.GuardCreated, phrase.Time(m.Created),
+		repair.GuardName, m.Name, repair.GuardUID, m.UID(), repair.GuardVersion, repair.OnlyIf(p.Request.ObserveTwice, m.ResourceVersion()), repair.GuardCreated, m.Created.String(),
 	}
 }
 
@@ -180,9 +180,9 @@ func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
 		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address"))
 	}
 	p.Add(c, repair.Step{
-		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", phrase.Owner(a.Owner), a.CIDR, phrase.Time(lastWrite(a.Meta))),
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", phrase.Owner(a.Owner), a.CIDR, lastWrite(a.Meta)),
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.State, a.Owner.Node()),
-			"created", phrase.Time(a.Created), "last written", phrase.Time(a.Written)),
+			"created", a.Created.String(), "last written", a.Written.String()),
 		Guards: repair.Guards(markGuards(p, a.Meta)...),
 	}, a.Meta)
 }
@@ -193,9 +193,9 @@ func finishHandle(p *repair.Proposals, h *blocks.Handle) {
 		return
 	}
 	p.Add(c, repair.Step{
-		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, phrase.Time(lastWrite(h.Meta))),
-		Evidence: state.Evidences("it counts", repair.OrAbsent(countsText(h.Blocks)), "created", phrase.Time(h.Created),
-			"last written", phrase.Time(h.Written)),
+		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, lastWrite(h.Meta)),
+		Evidence: state.Evidences("it counts", repair.OrAbsent(countsText(h.Blocks)), "created", h.Created.String(),
+			"last written", h.Written.String()),
 		Guards: repair.Guards(markGuards(p, h.Meta)...),
 	}, h.Meta)
 }

@@ -108,14 +108,14 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 	}
 	s := repair.Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
 	evidence := []string{"it counts", repair.OrAbsent(countsText(h.Blocks))}
-	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID(), repair.GuardVersion, h.ResourceVersion(), repair.GuardCreated, phrase.Time(h.Created)}
+	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID(), repair.GuardVersion, h.ResourceVersion(), repair.GuardCreated, h.Created.String()}
 	if deletes {
-		evidence = append(evidence, "created", phrase.Time(h.Created))
+		evidence = append(evidence, "created", h.Created.String())
 	} else {
 		s.Because = fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong))
 		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, repair.GuardCounts, countsGuard(right))
 	}
-	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", phrase.Time(h.Written))...), repair.Guards(pairs...)
+	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", h.Written.String())...), repair.Guards(pairs...)
 	p.Add(c, s, h.Meta)
 }
 

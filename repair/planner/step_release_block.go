@@ -224,8 +224,8 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	vanished := p.State.Vanished(b.Owner.Node()) // no object records since when
 	twice := p.Request.ObserveTwice || vanished
 	pairs := []string{
-		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion()), repair.GuardCreated, phrase.Time(b.Created),
-		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, phrase.Time(b.Releasability.EmptySince), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
+		repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardVersion, repair.OnlyIf(twice && emptied == nil, b.ResourceVersion()), repair.GuardCreated, b.Created.String(),
+		repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardEmptySince, b.Releasability.EmptySince.String(), repair.GuardKeeps, kept, repair.GuardKeepsUID, keptUID,
 	}
 	stays := keepsText(p.State, b, keeps)
 	if keeps == nil && len(b.Releasability.Instead) > 0 {
@@ -255,13 +255,13 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	}
 	held := "holds no address"
 	if since := b.Releasability.EmptySince; !since.IsZero() {
-		held = fmt.Sprintf("has held no address since %s at the latest", phrase.Time(since))
+		held = fmt.Sprintf("has held no address since %s at the latest", since)
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: len(last.For) > 0 || vanished,
 		Because:         fmt.Sprintf("block %s of %s %s; %s", b.CIDR, phrase.Owner(b.Owner), held, stays),
 		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool),
-			"empty since at the latest", phrase.Time(b.Releasability.EmptySince), "created", phrase.Time(b.Created)),
+			"empty since at the latest", b.Releasability.EmptySince.String(), "created", b.Created.String()),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)
 }

@@ -109,8 +109,8 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 		TwoObservations: true,
 		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
 		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", state.PoolName(b.Pool),
-			"created", phrase.Time(b.Created), "host", hostText(st, host)),
-		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, phrase.Time(b.Created), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
+			"created", b.Created.String(), "host", hostText(st, host)),
+		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, b.Created.String(), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
 	}, b.Meta)
 }
 

@@ -130,7 +130,7 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
 		u.retain(state.RetainInUse, "pod %s is starting or ending", w.FullName())
 	case !st.PastGrace(w.Created):
-		u.retain(state.RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), phrase.Duration(st.Grace), phrase.Time(w.Created))
+		u.retain(state.RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), phrase.Duration(st.Grace), w.Created)
 		u.Due = st.Due(w.Created)
 	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
 		u.retain(state.RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())

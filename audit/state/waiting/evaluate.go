@@ -444,7 +444,7 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	case agent != nil && !agent.Ready:
 		text := "has a calico-node pod that is not Ready (" + agent.FullName() + ")"
 		if !p.Since.IsZero() && agent.Created.After(p.Since.Add(e.Grace)) {
-			kind, text = Replaced, text+", created at "+phrase.Time(agent.Created)+", while the pod waited"
+			kind, text = Replaced, text+", created at "+agent.Created.String()+", while the pod waited"
 		}
 		why = append(why, text)
 	case agent == nil && len(e.agents()) > 0 && !n.Windows:
