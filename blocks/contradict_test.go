@@ -33,6 +33,7 @@ func TestContradiction(t *testing.T) {
 		"the end of the handles":              {blocks.Handles, cut(10, 10), true},
 		"the end of few handles":              {blocks.Handles, cut(9, 10), false},
 		"few handles at the end":              {blocks.Handles, cut(10, 9), false},
+		"pools whose size was changed":        {blocks.Pools, "pool pods 10.0.0.0/24 size=28\nblock 10.0.0.0/26 a\n", false},
 		"affinities":                          {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a"), true},
 		"affinities of one family":            {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), true},
 		"some affinities of one family":       {blocks.Affinities, lines(3, "block 10.0.%d.0/26 a") + "affinity 10.0.1.0/26 a\n" + lines(4, "block fd00::%d:0/122 a\naffinity fd00::%[1]d:0/122 a"), false},
