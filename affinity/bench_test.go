@@ -3,6 +3,8 @@ package affinity_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/calico-audit/calico-audit/affinity"
@@ -39,10 +41,12 @@ func racks(ownAS, reflectors bool) *blocks.Snapshot {
 	return s
 }
 
-var benchStates = []struct {
+type benchState struct {
 	name string
 	make func() *blocks.Snapshot
-}{
+}
+
+var benchStates = []benchState{
 	{"one AS", func() *blocks.Snapshot { return racks(false, false) }},
 	{"an AS a rack", func() *blocks.Snapshot { return racks(true, false) }},
 	{"reflectors", func() *blocks.Snapshot { return racks(false, true) }},
@@ -87,6 +91,56 @@ func BenchmarkPool(b *testing.B) {
 		b.Run(state.name, func(b *testing.B) {
 			for range b.N {
 				r.Pool(&s.Pools[0], all)
+			}
+		})
+	}
+}
+
+// BenchmarkLostBlockRoutes includes a hundred racks with two reflectors each, which are all peered
+// with each other, and the same without their sessions.
+func BenchmarkLostBlockRoutes(b *testing.B) {
+	reflecting := func(count int, joined bool) func() *blocks.Snapshot {
+		return func() *blocks.Snapshot {
+			s := racks(false, false)
+			s.BGPPeers = nil
+			reflectors := map[int][]int{}
+			for r := range count {
+				s.BGPPeers = append(s.BGPPeers, blocks.BGPPeer{Meta: blocks.Meta{Name: fmt.Sprintf("rack-%d", r)},
+					NodeSelector: fmt.Sprintf("rr == '%d' || rack == 'r%d'", r, r), PeerSelector: fmt.Sprintf("rr == '%d'", r)})
+			}
+			for i := range s.Nodes {
+				n := &s.Nodes[i]
+				rack, number := 0, 0
+				if _, err := fmt.Sscanf(n.Name, "r%d-n%d", &rack, &number); err != nil {
+					b.Fatal(err)
+				}
+				rack %= count
+				n.Labels["rack"] = fmt.Sprintf("r%d", rack)
+				if i := len(reflectors[rack]); i < 2 {
+					reflectors[rack] = append(reflectors[rack], number)
+					number = i
+					n.RouteReflectorID = fmt.Sprintf("1.0.%d.%d", rack, number)
+					n.Labels["rr"] = fmt.Sprint(rack)
+				}
+			}
+			if joined {
+				s.BGPPeers = append(s.BGPPeers, blocks.BGPPeer{Meta: blocks.Meta{Name: "rr"}, NodeSelector: "has(rr)", PeerSelector: "has(rr)"})
+			}
+			return s
+		}
+	}
+	for _, state := range slices.Concat(benchStates, []benchState{{"10 racks of reflectors", reflecting(10, true)}, {"50 racks of reflectors", reflecting(50, true)}, {"10 racks of reflectors, apart", reflecting(10, false)}, {"50 racks of reflectors, apart", reflecting(50, false)}}) {
+		s := state.make()
+		var all []*blocks.Node
+		for i := range s.Nodes {
+			all = append(all, &s.Nodes[i])
+		}
+		b.Run(state.name, func(b *testing.B) {
+			for range b.N {
+				lost := affinity.NewRouting(s).LostBlockRoutes(&s.Pools[0], all)
+				if (lost != nil) != strings.HasSuffix(state.name, "apart") {
+					b.Fatalf("%+v", lost)
+				}
 			}
 		})
 	}

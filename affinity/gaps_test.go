@@ -116,3 +116,23 @@ func TestGapsThatChangeNothing(t *testing.T) {
 		check(t, name, c.state+pair, c.want)
 	}
 }
+
+// TestLostBlockRoutesOfPartialReads: routes are called lost only if no unread object may carry them.
+func TestLostBlockRoutesOfPartialReads(t *testing.T) {
+	const apart = nodes + offMesh + plain + "peer all nodes=all() reflectors=has(rr)\n"
+	lost := func(text string) bool {
+		s := parse(t, text)
+		return affinity.NewRouting(s).LostBlockRoutes(&s.Pools[0], []*blocks.Node{&s.Nodes[0], &s.Nodes[1]}) != nil
+	}
+	if !lost(apart) {
+		t.Error("nodes without a session have routes")
+	}
+	for _, gap := range []string{
+		"bgppeers forbidden", "bgppeers name=x broken", "bgpconfigurations forbidden", "bgpconfigurations name=default broken",
+		"felixconfigurations forbidden", "felixconfigurations name=default broken", "nodes forbidden", "nodes name=x broken",
+	} {
+		if lost(apart + "gap " + gap + "\n") {
+			t.Errorf("although %s, routes are lost", gap)
+		}
+	}
+}

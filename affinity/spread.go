@@ -54,11 +54,18 @@ type search struct {
 	b               Borrowed
 	owner, user     *speaker
 	confirmedOwners map[string]netip.Prefix
-	queues          [certainties][]*route
-	seen            map[string]bool
-	best            *route
-	steps           int
-	obstacles       []obstacle
+	// whole is true for the route to a whole block of the user, which has no other owner. reached holds
+	// the groups that it reached, clients the routes of clients by reflector. outside is true if the
+	// route left the cluster.
+	whole     bool
+	reached   map[*group]bool
+	clients   map[*speaker][]*route
+	outside   bool
+	queues    [certainties][]*route
+	seen      map[string][]*route
+	best      *route
+	steps     int
+	obstacles []obstacle
 }
 
 // maxSteps ends a search if routes have too many ways in a topology.
@@ -66,7 +73,7 @@ const maxSteps = 20_000
 
 // run returns the most certain route that arrives at the owner; nil if there is none.
 func (s *search) run() *route {
-	s.seen = map[string]bool{}
+	s.seen = map[string][]*route{}
 	s.add(&route{at: s.user, origin: ownRoute})
 	for c := sure; c < certainties; c++ {
 		for len(s.queues[c]) > 0 {
@@ -89,7 +96,13 @@ func (s *search) run() *route {
 }
 
 func (s *search) add(r *route) {
-	if r.at == s.owner {
+	if r.at != nil && s.reached != nil && r.at != s.user {
+		s.reached[r.at.group] = true
+		if !s.forwards(r.at) {
+			return
+		}
+	}
+	if r.at != nil && r.at == s.owner {
 		if s.best == nil || r.cert < s.best.cert {
 			s.best = r
 		}
@@ -99,11 +112,17 @@ func (s *search) add(r *route) {
 	if r.at != nil {
 		at = r.at.Name
 	}
-	key := fmt.Sprint(at, r.origin, r.path, r.clusters, r.routerAS)
-	if !s.seen[key] {
-		s.seen[key] = true
-		s.queues[r.cert] = append(s.queues[r.cert], r)
+	key := fmt.Sprint(at, r.origin, r.path, r.routerAS)
+	for _, old := range s.seen[key] {
+		if old.cert <= r.cert && within(old.clusters, r.clusters) {
+			return // every way that this route may go is open to the old one
+		}
 	}
+	s.seen[key] = append(s.seen[key], r)
+	if s.reached != nil && r.origin == fromClient {
+		s.clients[r.at] = append(s.clients[r.at], r)
+	}
+	s.queues[r.cert] = append(s.queues[r.cert], r)
 }
 
 // transits calls do for one node of each group that could forward a route.
@@ -111,7 +130,7 @@ func (s *search) transits(do func(*speaker)) {
 	for _, g := range s.groups {
 		for _, sp := range g.members {
 			if _, keeps := s.confirmedOwners[sp.Name]; sp != s.owner && sp != s.user && !keeps {
-				if s.mixed || sp.remote.any() || s.hasOutside(sp) {
+				if s.forwards(sp) {
 					do(sp)
 				}
 				break
@@ -120,7 +139,12 @@ func (s *search) transits(do func(*speaker)) {
 	}
 }
 
-func (s *search) hasOutside(x *speaker) bool {
+// forwards reports whether a node may pass on routes that it learnt.
+func (ss *sessions) forwards(x *speaker) bool {
+	return ss.mixed || x.RouteReflectorID != "" || x.remote.any() || ss.hasOutside(x)
+}
+
+func (ss *sessions) hasOutside(x *speaker) bool {
 	for _, to := range x.group.routers {
 		for _, mine := range to.sides {
 			if !mine.internal() {

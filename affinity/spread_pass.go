@@ -57,6 +57,8 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		next.clusters = append(slices.Clone(r.clusters), x.RouteReflectorID)
 	}
 	switch o := s.rules.evaluate(mine.filters, s.b.Addr, true, r.origin != ownRoute); {
+	case s.whole:
+		next.doubtFilters(mine)
 	case o.accept && !o.reject && !o.none:
 	default:
 		announced, reason := s.announces(r, mine.internal())
@@ -114,6 +116,10 @@ func (s *search) imports(next *route, y *speaker, theirs side) *route {
 		}
 		return nil
 	}
+	if s.whole {
+		next.doubtFilters(theirs)
+		return next
+	}
 	o := s.rules.evaluate(theirs.filters, s.b.Addr, false, true)
 	switch {
 	case o.reject && !o.accept && !o.none:
@@ -123,6 +129,14 @@ func (s *search) imports(next *route, y *speaker, theirs side) *route {
 		next.doubt(fmt.Sprintf("whether BGPFilter %q lets the address in at %s is not certain: %s", o.filter, y.Name, o.doubt), "the effect of BGPFilter "+quote(o.filter)+" there: birdcl show route on "+s.owner.Name)
 	}
 	return next
+}
+
+// doubtFilters makes the route to a whole block doubtful if the session has filters: they are evaluated
+// for single addresses only.
+func (r *route) doubtFilters(of side) {
+	if len(of.filters) > 0 {
+		r.doubt("BGPFilters of "+of.name()+" may block it", "the effect of its BGPFilters")
+	}
 }
 
 func occurs(path []uint32, as uint32) int {

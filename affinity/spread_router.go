@@ -12,6 +12,10 @@ import (
 // through BGP's loop protection.
 
 func (s *search) toRouter(r *route, router netip.Addr, sides []side) {
+	if s.whole {
+		s.outside = s.outside || slices.ContainsFunc(sides, func(mine side) bool { return s.export(r, mine, router.String(), false) != nil })
+		return
+	}
 	var passed []*route
 	for _, mine := range sides {
 		next := s.export(r, mine, router.String(), false)

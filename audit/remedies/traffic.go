@@ -4,6 +4,10 @@ package remedies
 var Encapsulate = ByHand("set vxlanMode: Always on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or run calico-node with BIRD (CALICO_NETWORKING_BACKEND=bird; with the operator bgp: Enabled)",
 	"Felix or BIRD programs routes between the nodes; pods keep their addresses", "a tunnel lowers the MTU, and VXLAN over IPv6 needs Linux 4.19.1", "kubectl get ippools -o yaml")
 
+// JoinReflectors is for nodes whose routes no route reflector passes on.
+var JoinReflectors = ByHand("give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector",
+	"the reflectors pass on the routes of all nodes", "a reflector's sessions restart when its cluster ID changes", `kubectl get nodes -o custom-columns='NODE:.metadata.name,CLUSTER:.metadata.annotations.projectcalico\.org/RouteReflectorClusterID'`, "kubectl get bgpconfigurations,bgppeers -o yaml")
+
 // PeerNodes is for nodes without any BGP session.
 var PeerNodes = ByHand("set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors", "BIRD programs routes between the nodes", "none",
 	"kubectl get bgpconfigurations,bgppeers -o yaml")

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	libapi "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,6 +70,7 @@ var practice = []struct {
 	{says(`set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors`), func(p *person, _ []string) {
 		p.config("bgpconfigurations", func(spec map[string]any) { spec["nodeToNodeMeshEnabled"] = true })
 	}},
+	{says(`give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector`), (*person).joinReflectors},
 	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })
 	}},
@@ -679,4 +681,19 @@ func (p *person) keepAddresses(said []string) {
 			}
 		}
 	}
+}
+
+// joinReflectors gives each route reflector, or the node that should be one, its own cluster ID and peers
+// them with each other.
+func (p *person) joinReflectors(_ []string) {
+	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+	must(p.T, err)
+	for i, n := range nodes.Items {
+		if n.Annotations["projectcalico.org/RouteReflectorClusterID"] == "" && !strings.Contains(p.finding.Message, " "+n.Name+", which has sessions with both, has no route reflector cluster ID") {
+			continue
+		}
+		must(p.T, p.seeder.NodeBGP(p.Context(), n.Name, 0, fmt.Sprintf("10.255.0.%d", i+1)))
+		must(p.T, p.seeder.LabelNode(p.Context(), n.Name, map[string]string{"reflects": "true"}))
+	}
+	must(p.T, p.seeder.BGPPeer(p.Context(), "reflectors-of-all", apiv3.BGPPeerSpec{NodeSelector: "has(reflects)", PeerSelector: "has(reflects)"}))
 }

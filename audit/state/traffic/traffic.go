@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/agents"
@@ -12,48 +13,70 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// WithoutRoutes returns the nodes that use blocks of an unencapsulated pool, if each of them runs a
-// calico-node and no probe of any calico-node asks BIRD. Felix programs routes to other nodes only
-// for encapsulated pools, unless the FelixConfiguration says otherwise (projectcalico/calico#6310).
-func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string) {
+// WithoutRoutes returns the nodes that use blocks of an unencapsulated pool, with a sentence about
+// them, if each of them runs a calico-node and no probe of any calico-node asks BIRD. Felix programs
+// routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise
+// (projectcalico/calico#6310).
+func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string, text string) {
 	if !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
-		return nil
+		return nil, ""
 	}
 	if p.IPIP.Encapsulated() && p.Family() == blocks.IPv4 || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers))+len(st.Unreadable(blocks.Pods)) > 0 || !st.Routing.ByBIRD(p.Pool) {
-		return nil
+		return nil, ""
 	}
 	if g := st.FirstMissing([]blocks.Resource{blocks.BGPPeers, blocks.FelixConfigs, blocks.Pods}); g != nil {
-		return nil
+		return nil, ""
 	}
 	probes := state.Derived(st, findProbes)
 	for _, b := range p.Blocks {
 		switch node := b.Owner.Node(); {
 		case b.Used == 0 || encrypted(st, b):
 		case !probes.felixOnly[node] || probes.bird: // its calico-node may run BIRD
-			return nil
+			return nil, ""
 		default:
 			nodes = append(nodes, node)
 		}
 	}
 	if len(st.Unreadable(blocks.Blocks)) > 0 && slices.ContainsFunc(st.Nodes, func(n blocks.Node) bool { return !probes.felixOnly[n.Name] }) {
-		return nil // such a node may own a block that cannot be read
+		return nil, "" // such a node may own a block that cannot be read
 	}
-	return atLeastTwo(nodes)
+	if nodes = atLeastTwo(nodes); nodes == nil {
+		return nil, ""
+	}
+	return nodes, fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes))
 }
 
-// WithoutSessions returns the nodes that use blocks of a pool whose routes BIRD programs, if no node
-// has a BGP session: the node-to-node mesh is off, and no BGPPeer exists.
-func WithoutSessions(st *state.State, p *state.Pool) (nodes []string) {
-	if !p.ServesWorkloads() || st.BGP.Mesh || len(st.BGPPeers) > 0 || len(st.Unreadable(blocks.BGPPeers)) > 0 || !st.Routing.ByBIRD(p.Pool) ||
-		st.FirstMissing([]blocks.Resource{blocks.BGPConfigs, blocks.BGPPeers, blocks.FelixConfigs}) != nil {
-		return nil
+// LostRoutes returns the routes that BGP does not carry between nodes that use blocks of a pool whose
+// routes BIRD programs, with a sentence about them; nil if it carries all of them, or may.
+func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) {
+	if !p.ServesWorkloads() {
+		return nil, ""
 	}
+	var nodes []*blocks.Node
 	for _, b := range p.Blocks {
 		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !encrypted(st, b) {
-			nodes = append(nodes, h.Name)
+			nodes = append(nodes, h.Node)
 		}
 	}
-	return atLeastTwo(nodes)
+	lost := st.Routing.LostBlockRoutes(p.Pool, nodes)
+	switch {
+	case lost == nil:
+		return nil, ""
+	case len(lost.Alone) > 0 && len(st.BGPPeers) == 0:
+		return lost, fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session, because the node-to-node mesh is off and no BGPPeer exists: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(lost.Alone))
+	case len(lost.Alone) > 0:
+		return lost, fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session on %s: no route leads to the pool's pods there, nor from there to pods on other nodes", p.Name, phrase.Some(lost.Alone))
+	}
+	between := fmt.Sprintf("from %s to %s", phrase.Some(lost.From), phrase.Some(lost.To))
+	if slices.Equal(lost.From, lost.To) {
+		between = "between " + phrase.Some(lost.From)
+		if len(lost.From) > 2 {
+			between = "between any two of " + phrase.Some(lost.From)
+		}
+	} else if lost.Both {
+		between = fmt.Sprintf("between (%s) and (%s)", phrase.Some(lost.From), phrase.Some(lost.To))
+	}
+	return lost, fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
 }
 
 // encrypted reports whether Felix sends traffic to a block's node through WireGuard, which needs no
@@ -76,18 +99,21 @@ func atLeastTwo(nodes []string) []string {
 	return nodes
 }
 
-// DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use: Azure's network drops
+// DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use, with a sentence: Azure's network drops
 // IP-in-IP packets. Nodes with WireGuard keys do not count, because WireGuard replaces the tunnel.
-func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string) {
+func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string, text string) {
 	if p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) {
-		return nil
+		return nil, ""
 	}
 	for _, b := range p.Blocks {
 		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && h.Node.OnAzure() && !encrypted(st, b) && b.Used > 0 {
 			nodes = append(nodes, h.Name)
 		}
 	}
-	return atLeastTwo(nodes)
+	if nodes = atLeastTwo(nodes); nodes == nil {
+		return nil, ""
+	}
+	return nodes, fmt.Sprintf("pool %s is encapsulated by IPIP, which Azure's network drops: pods on %s do not reach the pool's pods on other nodes", p.Name, phrase.Some(nodes))
 }
 
 // BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does not
