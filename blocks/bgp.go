@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"net/netip"
+	"slices"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 )
@@ -21,6 +22,12 @@ type BGPConfig struct {
 
 // DefaultBGPConfig returns Calico's defaults for a cluster without a BGPConfiguration.
 func DefaultBGPConfig() BGPConfig { return BGPConfig{Mesh: true, ASNumber: 64512} }
+
+// RequiresBGPPeers reports whether nodes have no BGP session without a BGPPeer: all of them if the mesh is
+// off, else the route reflectors, which take no part in it.
+func (s *Snapshot) RequiresBGPPeers() bool {
+	return s.BGP.Present && !s.BGP.Mesh || slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.RouteReflectorID != "" })
+}
 
 // BGPPeer is a BGPPeer: BGP sessions between the selected nodes and a peer.
 type BGPPeer struct {

@@ -9,10 +9,10 @@ import (
 var bgpPeers = describe(Kind{
 	Resource: blocks.BGPPeers, Names: []string{apiv3.KindBGPPeer}, Optional: true,
 	Absent: func(s *blocks.Snapshot) string {
-		if !s.BGP.Present || s.BGP.Mesh {
+		if !s.RequiresBGPPeers() {
 			return ""
 		}
-		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off"
+		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off or a node is a route reflector"
 	},
 	keeps: calicoObject(classPeer,
 		value("node", 0, classNode), value("nodeSelector", 0, classNodeSelector), value("peerIP", 0, classEndpoint),

@@ -30,6 +30,7 @@ var brokeOnce = []string{
 	"affinity_not_owner.txt, nothing: a claim in flight: the affinity was confirmed", "delete_affinity.txt, automatic blocks are off: pods ask for a pool",
 	"pod_missing_network.txt, a pod that started before Multus did", "projectcalico/calico#2597", "kubernetes/kubernetes#97117, projectcalico/calico#2485",
 	"pool_no_route.txt, nothing: a node's calico-node was not read", "pool_no_route.txt, nothing: the mesh is off, and a BGPPeer exists",
+	"pool_no_route.txt, a route reflector is in no mesh",
 	"node_network_unavailable.txt, one node of Cluster API's is left behind", "release_ip.txt, a pod's floating IP is not released",
 	"release_block.txt, Calico gives an empty block to a node by itself, and once", "release_block.txt, the only block that is left would hand out",
 }
