@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/selectors"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -96,7 +97,7 @@ func (r *run) add(like *state.Pool, bits, n int, name string) func(*world) {
 			bare.CIDR = elsewhere(w.pools, bits, like.Family())
 			p := &state.Pool{Pool: &bare, NodeSelection: like.NodeSelection, NamespaceSelection: like.NamespaceSelection}
 			if r.unselected() {
-				p.NodeSelection = &state.Selector{}
+				p.NodeSelection = &selectors.Selector{}
 			}
 			w.pools = append(w.pools, p)
 		}

@@ -153,7 +153,7 @@ func (x *explainer) whyPoolServes(p *state.Pool, n *blocks.Node) string {
 		return "serves only pods that ask for it"
 	}
 	out := "selects the node"
-	if !p.NodeSelection.SelectsAll() {
+	if !p.NodeSelection.MatchesAll() {
 		out += fmt.Sprintf(" (%s)", p.NodeSelector)
 	}
 	if !p.ServesAllNamespaces() {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/selectors"
 	"github.com/calico-audit/calico-audit/audit/state/traffic"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -73,11 +74,11 @@ func encapText(p *blocks.Pool) string {
 	return strings.Join(out, ", ")
 }
 
-func selectorText(text string, s *state.Selector) string {
+func selectorText(text string, s *selectors.Selector) string {
 	switch {
 	case s.Err != nil:
 		return fmt.Sprintf("selector %q cannot be parsed: %v", text, s.Err)
-	case s.SelectsAll():
+	case s.MatchesAll():
 		return "all"
 	}
 	return "those that match " + text

@@ -6,54 +6,13 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/projectcalico/calico/libcalico-go/lib/selector"
-	"github.com/projectcalico/calico/libcalico-go/lib/selector/parser"
-
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/nodeset"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Selector is a parsed selector; sel is nil for an empty selector, which matches everything.
-type Selector struct {
-	sel *selector.Selector
-	Err error
-}
-
-func parseSelector(text string) *Selector {
-	if text == "" {
-		return &Selector{}
-	}
-	sel, err := selector.Parse(text)
-	return &Selector{sel, err}
-}
-
-func (s *Selector) matches(labels map[string]string) bool {
-	if s.Err != nil {
-		return false
-	}
-	return s.sel == nil || s.sel.Evaluate(labels)
-}
-
-// SelectsAll reports whether the selector matches everything, regardless of how it is written.
-func (s *Selector) SelectsAll() bool {
-	return s.Err == nil && (s.sel == nil || matchesAll(s.sel.Root()))
-}
-
-func matchesAll(n parser.Node) bool {
-	switch n := n.(type) {
-	case *parser.AllNode, *parser.GlobalNode:
-		return true
-	case *parser.AndNode:
-		return !slices.ContainsFunc(n.Operands, func(o parser.Node) bool { return !matchesAll(o) })
-	case *parser.OrNode:
-		return slices.ContainsFunc(n.Operands, matchesAll)
-	}
-	return false
-}
-
 // ServesAllNamespaces reports whether pods of any namespace may use the pool.
-func (p *Pool) ServesAllNamespaces() bool { return p.NamespaceSelection.SelectsAll() }
+func (p *Pool) ServesAllNamespaces() bool { return p.NamespaceSelection.MatchesAll() }
 
 // SelectorError returns the parse error of the pool's selectors, or nil.
 func (p *Pool) SelectorError() error {
@@ -81,7 +40,7 @@ func (p *Pool) HandsOut() bool {
 }
 
 // SelectsNode reports whether the pool's node selector matches a node.
-func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.matches(n.Labels) }
+func (p *Pool) SelectsNode(n *blocks.Node) bool { return p.NodeSelection.Matches(n.Labels) }
 
 // SelectedBy returns the nodes of the cluster that the pool's node selector matches, in order.
 func (st *State) SelectedBy(p *Pool) (nodes []*NodeState) {
@@ -95,9 +54,9 @@ func (st *State) SelectedBy(p *Pool) (nodes []*NodeState) {
 // unknown namespace, without labels.
 func (p *Pool) SelectsNamespace(ns *blocks.Namespace) bool {
 	if ns == nil {
-		return p.NamespaceSelection.matches(map[string]string{})
+		ns = &blocks.Namespace{}
 	}
-	return p.NamespaceSelection.matches(ns.Labels)
+	return p.NamespaceSelection.Matches(ns.Labels)
 }
 
 // indexSelection evaluates each pool's node selector once for each node.

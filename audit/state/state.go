@@ -12,6 +12,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/audit/state/nodeset"
+	"github.com/calico-audit/calico-audit/audit/state/selectors"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -124,7 +125,7 @@ type Pool struct {
 	// unreadable are the blocks that could not be decoded but whose CIDR is known.
 	unreadable []*blocks.Block
 
-	NodeSelection, NamespaceSelection *Selector
+	NodeSelection, NamespaceSelection *selectors.Selector
 }
 
 // Block is a block with the verdicts on it.
@@ -269,7 +270,7 @@ func (st *State) indexPools() {
 		p := &st.Snapshot.Pools[i]
 		st.Pools = append(st.Pools, &Pool{
 			Pool:          p,
-			NodeSelection: parseSelector(p.NodeSelector), NamespaceSelection: parseSelector(p.NamespaceSelector),
+			NodeSelection: selectors.Parse(p.NodeSelector), NamespaceSelection: selectors.Parse(p.NamespaceSelector),
 		})
 	}
 	st.poolsOf, st.poolBits = map[netip.Prefix][]*Pool{}, map[blocks.Family][]int{}
