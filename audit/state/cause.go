@@ -125,7 +125,7 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 
 // affinityBar explains why a node keeps an affinity without a block. A pod may ask for an address
 // of the block by name. Or the node's next assignment creates the block, and without the affinity
-// the node could claim no other block, or only one of the last. An affinity to a fully reserved
+// the node could claim no other block, or only one that others need. An affinity to a fully reserved
 // block creates none, but it counts towards the block limit, which keeps the node from those last
 // blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
@@ -142,7 +142,12 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	var bar Bar
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacking[q] }
-		scarce := func(q *Pool) bool { return supply.lacking[q] && !st.Relieved(q, left) }
+		others := func(q *Pool) bool {
+			return slices.ContainsFunc(supply.promised[q], func(o *NodeState) bool { return o != h })
+		}
+		scarce := func(q *Pool) bool {
+			return supply.lacking[q] && !st.Relieved(q, left) || others(q)
+		}
 		takesLast := !st.hasKeepable(h, pools, func(b *Block) bool { return !supply.mayTake(b) }) && slices.ContainsFunc(pools, scarce)
 		switch {
 		case bar.Code != "":

@@ -146,6 +146,9 @@ type supply struct {
 	lacking, unlinked map[*Pool]bool
 	// missing counts, by node, the missing blocks that contain addresses of its pods.
 	missing map[string]int
+	// promised are, by pool, the nodes at their block limit with an affinity to a slot without a
+	// block. If another node claims that slot, they can claim no other.
+	promised map[*Pool][]*NodeState
 }
 
 // allow reports whether a node may give up its empty block although its other blocks in some pools
@@ -213,7 +216,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 
 // countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
-	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, unlinked: map[*Pool]bool{}, missing: map[string]int{}}
+	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, unlinked: map[*Pool]bool{}, missing: map[string]int{}, promised: map[*Pool][]*NodeState{}}
 	unknown, used := len(st.Unreadable(blocks.Pools))+len(st.Unreadable(blocks.Pods)) > 0 || st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
 	st.EachUnrecorded(func(u UnrecordedIP) {
 		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
@@ -242,6 +245,14 @@ func countSupply(st *State) *supply {
 	for _, b := range st.IPBlocks {
 		h := st.nodeStates[b.Owner.Node()]
 		c.unlinked[b.Pool] = c.unlinked[b.Pool] || h != nil && h.Node != nil && b.Usable() && !st.HasAffinityOrNone(b) && st.hasFree(b)
+	}
+	for _, h := range st.NodeStates {
+		for _, p := range st.Pools {
+			n := &NodeBlockStatus{Host: h, Family: p.Family()}
+			if h.Node != nil && st.affinities(h, n.Family) >= st.IPAM.BlockLimit() && st.HealsItself(n, []*Pool{p}) {
+				c.promised[p] = append(c.promised[p], h)
+			}
+		}
 	}
 	for _, p := range st.Pools {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }

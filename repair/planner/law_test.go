@@ -473,6 +473,8 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.0/29 gone\naffinity 10.0.0.0/29 gone\nblock 10.0.1.48/29 n0\naffinity 10.0.1.48/29 n0\nuse 10.0.1.53 bare/p22 n0 pools=first\nblock 10.0.9.0/30 gone\n",
 		"a node that asks for one pool takes from two, once both have blocks": "version v3.32.1\nnode n0\nnode n1\npool first 10.0.0.0/29 size=30\npool second 10.0.1.0/30 size=30\n" +
 			"block 10.0.0.0/30 gone\nuse 10.0.0.3 blue/p n0\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\npod red/p n1 pools=second\nblock 10.0.9.0/30 gone\n",
+		"a node at its limit has an affinity without a block, and another node would claim that slot": "version v3.30.1\nconfig strict max=1\nnode n2\nnode z\npool first 10.0.0.0/28 size=30\n" +
+			"block 10.0.0.0/30 z\naffinity 10.0.0.0/30 z\nfill 10.0.0.0/30 4 z\naffinity 10.0.0.4/30 z\naffinity 10.0.0.8/30 n2\naffinity 10.0.9.0/30 gone\n",
 		"nodes claim the smallest blocks first, up to their limit": "config max=2\nbudget none\nnode n0\nnode n1\npool first 10.0.0.0/29 size=32\npool second 10.0.3.0/29 size=31\n" +
 			"block 10.0.0.4/32 n1\naffinity 10.0.0.4/32 n1\nblock 10.0.0.7/32 gone\nuse 10.0.0.7 shop/p1 n1 of=ReplicaSet/api ready\n" +
 			"block 10.0.1.0/30 gone\nuse 10.0.1.0 red/p2 n0 of=ReplicaSet/web ready\nuse 10.0.1.3 shop/p5 n1 of=ReplicaSet/api ready\n",
