@@ -51,9 +51,6 @@ type Move struct {
 	// have. Stays explains why the pod is not evicted now.
 	Elsewhere bool
 	Stays     string
-	// givesBack is true if the address comes from a node that takes pods, where the next pod can
-	// use it.
-	givesBack bool
 }
 
 func (m Move) demand() demand { return demandOf(m.Pod, m.Addr) }
@@ -356,21 +353,27 @@ func (st *Remedies) spareOf(n *state.NodeBlockStatus) int {
 // namespace may use without requesting a pool.
 func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
-		if b != but && slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.Keepable(b) {
+		if b != but && st.servesAnyPod(n, b) {
 			unused += st.Unused(b)
 		}
 	}
 	return unused
 }
 
+// servesAnyPod reports whether a node assigns the free addresses of its block to pods of any
+// namespace that request no pool.
+func (st *Remedies) servesAnyPod(n *state.NodeBlockStatus, b *state.Block) bool {
+	return slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && b.Usable() && st.HasAffinityOrNone(b) && st.BlockObjects(b.CIDR) == 1
+}
+
 // noneLeft reports whether a node can claim no block for such pods when its own blocks are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
-	useless := func(p *state.Pool) bool { // Calico claims such blocks, too
-		return n.Host.Node != nil && n.Host.Node.Windows && nextBlockAddresses(n, p).IsZero()
+	unfit := func(p *state.Pool) bool { // Calico claims such blocks, too
+		return n.Host.Node != nil && n.Host.Node.Windows && nextBlockAddresses(n, p).IsZero() || st.NeededByOthers(n.Host, p) && !st.HealsItself(n, n.Pools)
 	}
 	cause, _ := st.CauseFor(n, anyPods)
-	return n.Cause != state.CauseNone || cause != state.CauseNone || slices.ContainsFunc(n.Pools, useless)
+	return n.Cause != state.CauseNone || cause != state.CauseNone || slices.ContainsFunc(n.Pools, unfit)
 }
 
 // isFull reports whether such a pod finds neither an address in the node's own blocks nor a block
@@ -474,7 +477,7 @@ func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	for _, m := range c.Moves {
 		switch x := m.demand(); {
 		case f == blocks.IPv4 && !x.v4 || f == blocks.IPv6 && !x.v6:
-		case f != c.Block.Family() && st.givesBack(m, f):
+		case f != c.Block.Family() && st.givesBackTo(m, f) != nil:
 			back = 1
 		default:
 			need++
@@ -483,16 +486,18 @@ func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	return need + back
 }
 
-// givesBack reports whether a pod's address of a family comes from a node that takes pods, where
-// the next pod can use it.
-func (st *Remedies) givesBack(m Move, f blocks.Family) bool {
-	return st.takesBack(st.lender(m, f))
-}
-
-// takesBack reports whether the next pod can use an address that a pod gives back to a node at once:
-// the node takes pods while others move, and released addresses have no cooldown.
-func (st *Remedies) takesBack(owner string) bool {
-	return st.takers()[owner] && st.IPAM.Cooldown == 0
+// givesBackTo returns the node where the next pod can at once use the address of a family that a pod
+// gives back; nil if there is none. That node owns the block and assigns from it, takes pods while
+// others move, and released addresses have no cooldown.
+func (st *Remedies) givesBackTo(m Move, f blocks.Family) *state.NodeBlockStatus {
+	owner := st.lender(m, f)
+	if !st.takers()[owner] || st.IPAM.Cooldown > 0 {
+		return nil
+	}
+	if n := st.NodeState(owner).StatusOf(f); n != nil && st.servesAnyPod(n, st.lent(m, f)) {
+		return n
+	}
+	return nil
 }
 
 // findTakers returns the nodes that take pods while others move. A node that is full in any family
@@ -507,12 +512,24 @@ func (st *Remedies) findTakers() map[string]bool {
 
 // lender returns the node whose block holds the pod's address of a family; "" if there is none.
 func (st *Remedies) lender(m Move, f blocks.Family) string {
-	for a := range m.Pod.Addresses {
-		if b := st.CoveringBlock(a); b != nil && blocks.FamilyOf(a) == f {
-			return b.Owner.Node()
-		}
+	if b := st.lent(m, f); b != nil {
+		return b.Owner.Node()
 	}
 	return ""
+}
+
+// lent returns the block that holds the pod's address of a family, the moved one first; nil if there
+// is none.
+func (st *Remedies) lent(m Move, f blocks.Family) *state.Block {
+	if blocks.FamilyOf(m.Addr) == f {
+		return st.CoveringBlock(m.Addr)
+	}
+	for _, a := range slices.SortedFunc(m.Pod.Addresses, netip.Addr.Compare) {
+		if b := st.CoveringBlock(a); b != nil && blocks.FamilyOf(a) == f {
+			return b
+		}
+	}
+	return nil
 }
 
 // Full returns the uncordoned nodes that have neither an address of their own for another pod nor a

@@ -19,7 +19,7 @@ import (
 func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
-	spares := map[blocks.Family]int{}
+	spares, returns := map[blocks.Family]int{}, map[*state.NodeBlockStatus]int{}
 	seats := &seating{Remedies: st, taken: map[string]int{}, came: map[string]int{}}
 	var away []Move
 	for _, h := range st.NodeStates {
@@ -34,7 +34,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 				if b.Workload == nil || b.Tunnel || b.VM || b.Workload.Extras().VM != "" {
 					continue
 				}
-				m := Move{Pod: b.Workload, Addr: b.Addr, givesBack: st.takesBack(b.Owner)}
+				m := Move{Pod: b.Workload, Addr: b.Addr}
 				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.losesBlock(b), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
@@ -55,8 +55,10 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	}
 	take := func(m Move) {
 		for f := range m.demand().families {
-			if f == blocks.FamilyOf(m.Addr) && !m.givesBack || f != blocks.FamilyOf(m.Addr) && !st.givesBack(m, f) {
-				spares[f]-- // one at a time: the next pod can use the address that this one frees on a node that takes pods
+			if to := st.givesBackTo(m, f); to != nil && returns[to] < st.admits(to.Host)-st.spareOf(to) {
+				returns[to]++ // one at a time: the next pod can use the address that this one frees
+			} else {
+				spares[f]--
 			}
 		}
 	}
@@ -140,19 +142,17 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 // losesBlock explains that the owner of a borrowed address may lose its block: once the block is
 // empty, Calico may give it to another node, and the owner has no other block with room.
 func (st *Remedies) losesBlock(b *state.Borrow) string {
-	owner, lent := st.NodeState(b.Owner), 0
+	owner, lent := st.NodeState(b.Owner), map[*state.Block]int{}
 	if owner == nil || owner.Node == nil || !st.TakenIfEmpty(b.Block) {
 		return ""
 	}
 	for _, l := range owner.Lent {
-		if l.Block == b.Block {
-			lent++
-		}
+		lent[l.Block]++
 	}
-	other := func(o *state.Block) bool {
-		return o != b.Block && o.Used > 0 && o.Pool == b.Block.Pool && st.Keepable(o)
+	stays := func(o *state.Block) bool {
+		return lent[o] < o.Used && (o == b.Block || o.Pool == b.Block.Pool && st.Keepable(o))
 	}
-	if lent < b.Block.Used || slices.ContainsFunc(owner.Blocks, other) {
+	if slices.ContainsFunc(owner.Blocks, stays) {
 		return ""
 	}
 	return fmt.Sprintf("only other nodes use addresses of block %s: once these are released, Calico %s may take the block from %s, which has no other block with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)

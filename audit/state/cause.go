@@ -142,11 +142,8 @@ func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	var bar Bar
 	st.eachPodPools(h, func(pools []*Pool, _ string) {
 		left := func(q *Pool) bool { return slices.Contains(pools, q) && !supply.lacking[q] }
-		others := func(q *Pool) bool {
-			return slices.ContainsFunc(supply.promised[q], func(o *NodeState) bool { return o != h })
-		}
 		scarce := func(q *Pool) bool {
-			return supply.lacking[q] && !st.Relieved(q, left) || others(q)
+			return supply.lacking[q] && !st.Relieved(q, left) || st.NeededByOthers(h, q)
 		}
 		takesLast := !st.hasKeepable(h, pools, func(b *Block) bool { return !supply.mayTake(b) }) && slices.ContainsFunc(pools, scarce)
 		switch {

@@ -159,7 +159,9 @@ func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 		return false
 	}
 	have := c.st.MayCount(h, b.Family()) + c.missing[h.Name] - 1
-	unsure := func(p *Pool) bool { return c.lacking[p] || !c.useless(h, p).IsZero() }
+	unsure := func(p *Pool) bool {
+		return c.lacking[p] || !c.useless(h, p).IsZero() || c.st.NeededByOthers(h, p)
+	}
 	if have >= c.st.IPAM.BlockLimit() || slices.ContainsFunc(pools, unsure) || c.left[b.Pool].IsZero() {
 		return false
 	}
@@ -174,6 +176,12 @@ func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
 		return blocks.WindowsSlots(p.Pool, c.st.Reservations)
 	}
 	return blocks.Count{}
+}
+
+// NeededByOthers reports whether a block of the pool that a node claims may be the only one that
+// another node can claim.
+func (st *State) NeededByOthers(h *NodeState, p *Pool) bool {
+	return slices.ContainsFunc(Derived(st, countSupply).promised[p], func(o *NodeState) bool { return o != h })
 }
 
 // TakenIfEmpty reports whether Calico may give a block to another node once it is empty.

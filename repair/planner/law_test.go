@@ -335,8 +335,8 @@ func fixtures(t *testing.T) (cases []string) {
 	return cases
 }
 
-// TestLawInRandomStates checks the plans of random states of both generators. By default, it tries a
-// sample of each.
+// TestLawInRandomStates checks the plans of random states of each generator. By default, it tries a
+// sample of them.
 func TestLawInRandomStates(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -344,6 +344,7 @@ func TestLawInRandomStates(t *testing.T) {
 	everything := func(*rand.Rand) map[string]repair.Request { return lawRequests() }
 	checkRandomStates(t, 2000, 100, statedsl.Tight, everything)
 	checkRandomStates(t, 1500, 75, statedsl.Rare, narrowedRequests)
+	checkRandomStates(t, 6000, 150, statedsl.Limited, everything)
 }
 
 // checkRandomStates checks the plans of a sample of n random states.
@@ -475,6 +476,20 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.0/30 gone\nuse 10.0.0.3 blue/p n0\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\npod red/p n1 pools=second\nblock 10.0.9.0/30 gone\n",
 		"a node at its limit has an affinity without a block, and another node would claim that slot": "version v3.30.1\nconfig strict max=1\nnode n2\nnode z\npool first 10.0.0.0/28 size=30\n" +
 			"block 10.0.0.0/30 z\naffinity 10.0.0.0/30 z\nfill 10.0.0.0/30 4 z\naffinity 10.0.0.4/30 z\naffinity 10.0.0.8/30 n2\naffinity 10.0.9.0/30 gone\n",
+		"a node that releases its empty block would claim that slot": "version v3.30.1\nconfig strict max=2\nnode a\nnode n2\npool first 10.0.0.0/27 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\n" +
+			"fill 10.0.0.0/30 4 a\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nblock 10.0.0.8/30 gone\nuse 10.0.0.8 shop/p1 n2 of=ReplicaSet/api ready\nblock 10.0.0.16/30 n2\naffinity 10.0.0.16/30 n2\n" +
+			"fill 10.0.0.16/30 4 n2\naffinity 10.0.0.24/30 n2\nblock 10.0.0.28/30 n2\naffinity 10.0.0.28/30 n2\nfill 10.0.0.28/30 4 n2\naffinity 10.0.9.0/30 gone\n",
+		"pods that move give back the addresses of a block that its node does not use": "version v3.32.1\nconfig max=1\nbudget none\nnode a\nnode n2\npool first 10.0.0.0/28 size=30\nblock 10.0.0.0/30 n2\n" +
+			"use 10.0.0.0 shop/p1 n2 of=ReplicaSet/api ready\nuse 10.0.0.1 shop/p2 a of=ReplicaSet/api ready\nblock 10.0.0.4/30 n2\naffinity 10.0.0.4/30 n2\nuse 10.0.0.4 shop/p3 n2 of=ReplicaSet/db ready\n" +
+			"use 10.0.0.5 shop/p4 a of=ReplicaSet/web ready\nblock 10.0.0.8/30 a\naffinity 10.0.0.8/30 a\nfill 10.0.0.8/30 4 a\nblock 10.0.0.12/30 gone\nuse 10.0.0.12 shop/p5 n2 of=ReplicaSet/db ready\n" +
+			"use 10.0.0.13 shop/p6 a of=ReplicaSet/db ready\naffinity 10.0.9.0/30 gone\n",
+		"a node admits fewer pods than give it addresses back": "version v3.30.1\nconfig max=1\nbudget none\nnode a\nnode n2 pods=4\npool first 10.0.0.0/27 size=30\nblock 10.0.0.8/30 n2\naffinity 10.0.0.8/30 n2\n" +
+			"use 10.0.0.8 shop/p1 n2 of=ReplicaSet/web ready\nuse 10.0.0.9 shop/p2 n2 of=ReplicaSet/web ready\nuse 10.0.0.10 shop/p3 a of=ReplicaSet/web ready\nblock 10.0.0.20/30 a\naffinity 10.0.0.20/30 a\n" +
+			"fill 10.0.0.20/30 4 a\nblock 10.0.0.28/30 n2\naffinity 10.0.0.28/30 n2\nuse 10.0.0.28 shop/p4 a of=ReplicaSet/web ready\nuse 10.0.0.29 shop/p5 a of=ReplicaSet/api ready\n",
+		"only borrowers use a node's two blocks, and v3.32 may take both": "version v3.32.1\nconfig max=1\nbudget none\nnode a\nnode n2\nnode z\nnode worker-4\nnode k\npool first 10.0.0.0/28 size=30\n" +
+			"block 10.0.0.0/30 z\naffinity 10.0.0.0/30 z\nuse 10.0.0.0 shop/p1 a of=ReplicaSet/api ready\nuse 10.0.0.1 shop/p2 a of=ReplicaSet/api ready\nblock 10.0.0.4/30 z\naffinity 10.0.0.4/30 z\n" +
+			"use 10.0.0.4 shop/p3 k of=ReplicaSet/web ready\nuse 10.0.0.5 shop/p4 a of=ReplicaSet/db ready\nuse 10.0.0.6 shop/p5 a of=ReplicaSet/db ready\nblock 10.0.0.8/30 gone\n" +
+			"use 10.0.0.8 shop/p6 worker-4 of=ReplicaSet/db ready\nuse 10.0.0.9 shop/p7 n2 of=ReplicaSet/api ready\naffinity 10.0.0.12/30 n2\naffinity 10.0.9.0/30 gone\n",
 		"nodes claim the smallest blocks first, up to their limit": "config max=2\nbudget none\nnode n0\nnode n1\npool first 10.0.0.0/29 size=32\npool second 10.0.3.0/29 size=31\n" +
 			"block 10.0.0.4/32 n1\naffinity 10.0.0.4/32 n1\nblock 10.0.0.7/32 gone\nuse 10.0.0.7 shop/p1 n1 of=ReplicaSet/api ready\n" +
 			"block 10.0.1.0/30 gone\nuse 10.0.1.0 red/p2 n0 of=ReplicaSet/web ready\nuse 10.0.1.3 shop/p5 n1 of=ReplicaSet/api ready\n",
@@ -601,6 +616,19 @@ func TestOwnBlockCountsTowardsLimit(t *testing.T) {
 		moved := len(slices.DeleteFunc(p.Steps, func(s repair.Step) bool { return s.Kind != repair.EvictPod }))
 		if moved != want {
 			t.Errorf("limit %d: %d pods move, refused %+v", limit, moved, p.Refused)
+		}
+	}
+}
+
+// TestNoPodMovesToTheOnlySlotOfAnother: the node that takes the pod would claim a block, and may
+// claim the only slot that z, at its block limit, can use.
+func TestNoPodMovesToTheOnlySlotOfAnother(t *testing.T) {
+	const text = "version v3.30.1\nconfig strict max=1\nbudget none\nnode a\nnode b\nnode z\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 z\naffinity 10.0.0.0/30 z\nfill 10.0.0.0/30 4 z\n" +
+		"block 10.0.0.8/30 gone\nuse 10.0.0.8 shop/p a of=ReplicaSet/web ready\n"
+	for more, want := range map[string]bool{"": true, "affinity 10.0.0.4/30 z\n": false} {
+		p := Build(parseState(t, text+more, 0), repair.Request{Rehome: true, CordonFull: true, EvictSingletons: true})
+		if got := len(p.Steps) > 0; got != want {
+			t.Errorf("%q: steps %v, refused %+v", more, stepIDs(p), p.Refused)
 		}
 	}
 }
