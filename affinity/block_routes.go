@@ -160,6 +160,7 @@ func (ss *sessions) describe(p *blocks.Pool, order, alone []*group, users map[*g
 	involved, isAlone := map[*group]bool{}, map[*group]bool{}
 	for _, g := range alone {
 		isAlone[g] = true
+		out.Reflectors = out.Reflectors || g.members[0].RouteReflectorID != "" // which the mesh does not help
 		out.Alone = append(out.Alone, names(users[g])...)
 	}
 	if len(out.Alone) > 0 && len(order) == len(alone) && len(out.Alone) < 2 {
@@ -210,7 +211,9 @@ func (ss *sessions) describe(p *blocks.Pool, order, alone []*group, users map[*g
 		s.owner = first
 		s.run()
 		out.Reason = s.why()
-		out.Reflectors = len(s.obstacles) == 0 || s.obstacles[0].kind == blockReflect
+		if len(alone) == 0 {
+			out.Reflectors = len(s.obstacles) == 0 || s.obstacles[0].kind == blockReflect
+		}
 	}
 	for _, g := range order {
 		if involved[g] {

@@ -684,7 +684,7 @@ func (p *person) keepAddresses(said []string) {
 }
 
 // joinReflectors gives each route reflector, or the node that should be one, its own cluster ID and peers
-// them with each other.
+// each node with them.
 func (p *person) joinReflectors(_ []string) {
 	nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
 	must(p.T, err)
@@ -695,5 +695,5 @@ func (p *person) joinReflectors(_ []string) {
 		must(p.T, p.seeder.NodeBGP(p.Context(), n.Name, 0, fmt.Sprintf("10.255.0.%d", i+1)))
 		must(p.T, p.seeder.LabelNode(p.Context(), n.Name, map[string]string{"reflects": "true"}))
 	}
-	must(p.T, p.seeder.BGPPeer(p.Context(), "reflectors-of-all", apiv3.BGPPeerSpec{NodeSelector: "has(reflects)", PeerSelector: "has(reflects)"}))
+	must(p.T, p.seeder.BGPPeer(p.Context(), "reflectors-of-all", apiv3.BGPPeerSpec{NodeSelector: "all()", PeerSelector: "has(reflects)"}))
 }
