@@ -293,7 +293,7 @@ func TestLawUnderRace(t *testing.T) {
 	done := map[repair.Kind]int{}
 	for _, i := range testenv.Sample(t, 100, seeds) {
 		rnd := rand.New(rand.NewPCG(2, i))
-		draw := []func(*rand.Rand) string{statedsl.Tight, statedsl.Rare}[i%2]
+		draw := []func(*rand.Rand) string{statedsl.Tight, statedsl.Rare, statedsl.Limited}[i%3]
 		text := draw(rnd)
 		requests := lawRequests()
 		for _, name := range []string{"all but moves", "rehome", "consolidate", "empty-blocks"} {
