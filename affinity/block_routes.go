@@ -85,9 +85,8 @@ func (r *Routing) blockRoutesKnown(p *blocks.Pool) bool {
 	}
 	labelled := slices.ContainsFunc(r.s.Nodes, func(n blocks.Node) bool { return len(n.Labels) > 0 })
 	return r.ByBIRD(p) && (!r.s.BGP.Mesh || len(r.s.BGPPeers) > 0) &&
-		!slices.ContainsFunc(r.s.Pools, func(q blocks.Pool) bool { return q.DisableBGPExport && q.CIDR.Overlaps(p.CIDR) }) &&
 		!slices.ContainsFunc(r.s.BGPPeers, func(q blocks.BGPPeer) bool {
-			return q.LocalWorkloads || q.AllowedLocalAS > 0 || q.PeerIP == "" && q.PeerSelector == "" || (q.NodeSelector != "" || q.PeerSelector != "") && !labelled
+			return q.AllowedLocalAS > 0 || q.PeerIP == "" && q.PeerSelector == "" || (q.NodeSelector != "" || q.PeerSelector != "") && !labelled
 		})
 }
 
