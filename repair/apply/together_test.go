@@ -44,7 +44,7 @@ func (f *freeing) ReleaseIPs(_ context.Context, block repair.ObjectRef, all []re
 			errs[n] = repair.ErrChanged
 			continue
 		}
-		free(&s.Blocks[i], netip.AddrFrom4([4]byte{10, 0, 0, byte(r.Ordinal)}))
+		free(&s.Blocks[i], netip.AddrFrom4([4]byte{10, 0, 0, s.Blocks[i].CIDR.Addr().As4()[3] + byte(r.Ordinal)}))
 		if !f.leaves {
 			s.Handles = slices.DeleteFunc(slices.Clone(s.Handles), func(h *blocks.Handle) bool { return h.ID == r.Handle })
 		}
@@ -61,12 +61,15 @@ func sent(step, block string) repair.Change {
 	return repair.Change{Step: step, Verb: repair.VerbPatch, Resource: blocks.Blocks, Name: block, Before: json.RawMessage(`{"metadata":{"uid":"uid-` + block + `"},"spec":{"cidr":"10.0.0.0/26"}}`)}
 }
 
-// leavers is a cluster with a block of n leaked addresses, and the plan to free them.
-func leavers(t *testing.T, n int) (*freeing, *repair.Plan) {
+// leavers is a cluster with blocks of some leaked addresses each, and the plan to free them.
+func leavers(t *testing.T, leaked ...int) (*freeing, *repair.Plan) {
 	t.Helper()
-	world := "pool pods 10.0.0.0/24\nnode n1\npod shop/x n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
-	for i := 1; i <= n; i++ {
-		world += fmt.Sprintf("alloc 10.0.0.%d pod=shop/gone-%d node=n1 handle=k8s-pod-network.gone-%d\nhandle k8s-pod-network.gone-%d 10.0.0.0/26=1\n", i, i, i, i)
+	world := "pool pods 10.0.0.0/24\nnode n1\npod shop/x n1\n"
+	for k, n := range leaked {
+		world += fmt.Sprintf("block 10.0.0.%d/26 n1\naffinity 10.0.0.%d/26 n1\n", 64*k, 64*k)
+		for i := 64*k + 1; i <= 64*k+n; i++ {
+			world += fmt.Sprintf("alloc 10.0.0.%d pod=shop/gone-%d node=n1 handle=k8s-pod-network.gone-%d\nhandle k8s-pod-network.gone-%d 10.0.0.%d/26=1\n", i, i, i, i, 64*k)
+		}
 	}
 	snap, err := statedsl.Parse(world)
 	if err != nil {
@@ -183,6 +186,22 @@ func TestTogether(t *testing.T) {
 				t.Errorf("%s is called half-done", s.ID)
 			}
 		})
+	}
+}
+
+// TestTogetherByBlock: each write frees addresses of one block only.
+func TestTogetherByBlock(t *testing.T) {
+	f, p := leavers(t, 2, 3)
+	f.now = f.now.Add(time.Hour)
+	j := planJournal(t, p)
+	f.journal = j
+	r, err := Run(t.Context(), p, f, f, j, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantOutcomes(t, outcomes(r), slices.Repeat([]string{"done"}, 5)...)
+	if diff := cmp.Diff([]int{2, 3}, f.calls); diff != "" {
+		t.Errorf("addresses at once (-want +got):\n%s", diff)
 	}
 }
 
