@@ -222,6 +222,40 @@ func TestReleasedTogether(t *testing.T) {
 	}
 }
 
+// TestHandleOfSeveralBlocks: a handle that counts addresses of another block stays.
+func TestHandleOfSeveralBlocks(t *testing.T) {
+	s, other := newSmall(t, testcluster.CRDv1), "10.64.3.0/26"
+	at := s.path(blocks.Handles, "gone")
+	s.edit(at, func(o map[string]any) { o["spec"].(map[string]any)["block"].(map[string]any)[other] = 1 })
+	errs := s.writer(s.group).ReleaseIPs(t.Context(), s.blockRef(inUse), []repair.ReleaseOptions{{Ordinal: leaked, Handle: "gone", Sequence: leaked}})
+	if errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	h := s.get(at)
+	if h == nil {
+		t.Fatal("the handle is deleted")
+	}
+	if got := fmt.Sprint(h["spec"].(map[string]any)["block"]); got != "map["+other+":1]" {
+		t.Errorf("the handle counts %s", got)
+	}
+}
+
+// TestUnpinned: an object without a name, UID or resourceVersion is not written.
+func TestUnpinned(t *testing.T) {
+	s := newSmall(t, testcluster.CRDv1)
+	for field, clear := range map[string]func(*repair.ObjectRef){
+		"name":            func(r *repair.ObjectRef) { r.Name = "" },
+		"UID":             func(r *repair.ObjectRef) { r.UID = "" },
+		"resourceVersion": func(r *repair.ObjectRef) { r.ResourceVersion = "" },
+	} {
+		ref := s.ref(blocks.Handles, orphan)
+		clear(&ref)
+		if err := s.writer(s.group).DeleteHandle(t.Context(), ref); err == nil || !strings.Contains(err.Error(), "is not pinned") || len(s.writes) > 0 {
+			t.Errorf("without %s: %v, wrote %v", field, err, s.writes)
+		}
+	}
+}
+
 // TestReleasedOfLargeBlock: addresses whose release together takes more operations than the API
 // server accepts are left for another write.
 func TestReleasedOfLargeBlock(t *testing.T) {
