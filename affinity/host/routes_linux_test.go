@@ -13,6 +13,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -325,4 +327,12 @@ func FuzzRules(f *testing.F) {
 			t.Errorf("%x is a rule for the tables %v", message, set.tables)
 		}
 	})
+}
+
+// TestRouteWithoutDestination: a route that is not to an IP network, such as one of MPLS, is left out.
+func TestRouteWithoutDestination(t *testing.T) {
+	to := &texts{links: map[int]string{}, gateways: map[netip.Addr]string{}}
+	if r, ok := to.route(&netlink.Route{Family: unix.AF_MPLS}); ok {
+		t.Errorf("got %+v", r)
+	}
 }

@@ -11,7 +11,7 @@ func TestYAMLToJSON(t *testing.T) {
 		"a sequence number keeps its digits": {
 			"n: 18446744073709551615\nm: 1763632800123456789\no: -9223372036854775808\np: 123456789012345678901234567890",
 			`{"n":18446744073709551615,"m":1763632800123456789,"o":-9223372036854775808,"p":123456789012345678901234567890}`},
-		"other integers":  {"a: 0x1f\nb: 1_000\nc: 0o17\nd: +5\ne: 0b11", `{"a":31,"b":1000,"c":15,"d":5,"e":3}`},
+		"other integers":  {"a: 0x1f\nb: 1_000\nc: 0o17\nd: +5\ne: 0b11\nf: 0xffff_ffff_ffff_ffff", `{"a":31,"b":1000,"c":15,"d":5,"e":3,"f":18446744073709551615}`},
 		"fractions":       {"a: 1.5\nb: 1e3\nc: .5\nd: .inf", `{"a":1.5,"b":1e3,"c":0.5,"d":".inf"}`},
 		"words":           {"a: true\nb: ~\nc: null\nd:\ne: no\nf: \"true\"", `{"a":true,"b":null,"c":null,"d":null,"e":"no","f":"true"}`},
 		"times are texts": {"a: 2025-11-20T10:00:00Z\nb: 2025-11-20", `{"a":"2025-11-20T10:00:00Z","b":"2025-11-20"}`},
