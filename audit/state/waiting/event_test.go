@@ -13,7 +13,7 @@ import (
 // TestNewestEvent: of a pod's events, in whatever order they were read, the last one counts. Those
 // that are older than the pod are about an earlier pod of its name.
 func TestNewestEvent(t *testing.T) {
-	for want, minutes := range map[string][]time.Duration{
+	for want, minutes := range map[string][]int{
 		"second": {20, 10}, "first": {10, 20}, "": {90, 80},
 	} {
 		snap, err := statedsl.Parse("node n1\npod shop/web n1 phase=Pending age=1h\nevent shop/web first\nevent shop/web second\n")
@@ -22,7 +22,7 @@ func TestNewestEvent(t *testing.T) {
 		}
 		for i, m := range minutes {
 			e := &snap.SandboxEvents[i]
-			e.Seen -= blocks.Time(m * time.Minute)
+			e.Seen -= blocks.Time(time.Duration(m) * time.Minute)
 		}
 		st := state.New(snap, state.Options{})
 		if got := waiting.Seen(st, st.Workloads[0]).Quote(); got != want {
