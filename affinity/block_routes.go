@@ -29,8 +29,8 @@ const (
 )
 
 // LostBlockRoutes returns the routes to blocks of a pool that BGP does not carry between the given
-// nodes, each of which has a block; nil if it carries all of them, or if a route may exist. A route
-// may exist beyond a router outside the cluster, in a pod that peers, or behind a BGPFilter.
+// nodes. Each node has a block. The result is nil if BGP carries all routes, or may: a router outside
+// the cluster, a pod that peers, and a session with a BGPFilter count as carrying them.
 func (r *Routing) LostBlockRoutes(p *blocks.Pool, nodes []*blocks.Node) *BlockRoutes {
 	if !r.blockRoutesKnown(p) {
 		return nil
@@ -46,8 +46,8 @@ func (r *Routing) LostBlockRoutes(p *blocks.Pool, nodes []*blocks.Node) *BlockRo
 		if users[sp.group] == nil {
 			order = append(order, sp.group)
 		}
-		if of := users[sp.group]; !seen[sp] {
-			seen[sp], users[sp.group] = true, append(of, sp)
+		if !seen[sp] {
+			seen[sp], users[sp.group] = true, append(users[sp.group], sp)
 		}
 	}
 	if len(ss.peerings) > 0 && !ss.recorded || len(ss.groups) > maxDifferent {
@@ -162,7 +162,7 @@ func (ss *sessions) describe(p *blocks.Pool, order, alone []*group, users map[*g
 		out.Reflectors = out.Reflectors || g.members[0].RouteReflectorID != "" // which the mesh does not help
 		out.Alone = append(out.Alone, names(users[g])...)
 	}
-	if len(out.Alone) > 0 && len(order) == len(alone) && len(out.Alone) < 2 {
+	if len(order) == len(alone) && len(out.Alone) == 1 {
 		return nil // a single node needs no route
 	}
 	var from, to []*group

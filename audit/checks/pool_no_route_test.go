@@ -92,7 +92,7 @@ func TestNoRouteNeverAlarmsAWorkingCluster(t *testing.T) {
 	}
 }
 
-// topology returns a random cluster, each node of which uses a block.
+// topology returns a random cluster. Each of its nodes uses a block.
 func topology(r *rand.Rand) string {
 	one := func(of ...string) string { return of[r.IntN(len(of))] }
 	usual := r.IntN(2) == 0 // racks with a reflector each
@@ -135,7 +135,7 @@ type bgpModel struct{ *blocks.Snapshot }
 // beyond is where a route is that a router outside the cluster, or a session with filters, has.
 const beyond = "beyond"
 
-// option is a way in which confd may configure the session of one node with another.
+// option is one configuration that confd may write for a session between two nodes.
 type option struct {
 	local, remote uint32
 	client        bool

@@ -363,7 +363,7 @@ func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (
 // servesAnyPod reports whether a node assigns the free addresses of its block to pods of any
 // namespace that request no pool.
 func (st *Remedies) servesAnyPod(n *state.NodeBlockStatus, b *state.Block) bool {
-	return slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && b.Usable() && st.HasAffinityOrNone(b) && st.BlockObjects(b.CIDR) == 1
+	return slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.AssignsFrom(b)
 }
 
 // noneLeft reports whether a node can claim no block for such pods when its own blocks are full.
@@ -604,13 +604,13 @@ func (st *Remedies) findTooFew() (x tooFew) {
 	return x
 }
 
-// Takers counts the nodes that the scheduler puts pods on now, and the others with the mark of a
-// cordon of calico-audit.
+// Takers counts the nodes that the scheduler puts pods on now, and the nodes that calico-audit has
+// cordoned.
 func (st *Remedies) Takers() (now, cordoned int) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) {
 			now++
-		} else if h.Node != nil && h.Node.Ours != "" {
+		} else if h.Node != nil && h.Node.Unschedulable && h.Node.Ours != "" {
 			cordoned++
 		}
 	}

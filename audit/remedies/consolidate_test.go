@@ -478,3 +478,19 @@ func TestMayFill(t *testing.T) {
 		}
 	}
 }
+
+// TestTakers: a node that calico-audit has marked counts as cordoned only while it is.
+func TestTakers(t *testing.T) {
+	snap, err := statedsl.Parse("node a\nnode b cordoned\nnode c notready\nnode d cordoned\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range snap.Nodes {
+		if n := &snap.Nodes[i]; n.Name != "d" {
+			n.Ours = "run"
+		}
+	}
+	if now, cordoned := remedies.Of(state.New(snap, state.Options{})).Takers(); now != 1 || cordoned != 1 {
+		t.Errorf("got %d and %d, want 1 and 1", now, cordoned)
+	}
+}

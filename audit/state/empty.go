@@ -180,10 +180,13 @@ func (st *State) lastBlock(h *NodeState, emptied *Block, kept map[*Block]bool, f
 	return nil, full
 }
 
-// Keepable reports whether a node's next pod can get an address from its block: the block is
-// usable, has an address to assign, and its owner has an affinity to it.
-func (st *State) Keepable(b *Block) bool {
-	return b.Usable() && st.HasAffinityOrNone(b) && st.hasFree(b)
+// Keepable reports whether a node's next pod can get an address from its block.
+func (st *State) Keepable(b *Block) bool { return st.AssignsFrom(b) && st.hasFree(b) }
+
+// AssignsFrom reports whether a node assigns the free addresses of its block: one object describes
+// the block, which is usable, and its owner has an affinity to it.
+func (st *State) AssignsFrom(b *Block) bool {
+	return b.Usable() && st.HasAffinityOrNone(b) && st.BlockObjects(b.CIDR) == 1
 }
 
 // HasAffinityOrNone reports whether a block's owner has an affinity to it that Calico's allocator

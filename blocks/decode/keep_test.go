@@ -221,7 +221,7 @@ func sameKept(t *testing.T, k *Kind, text []byte) {
 func decoded(k *Kind, version string, text []byte) *Objects {
 	p := NewObjects(k)
 	var newest time.Time
-	dump := k.Resource != blocks.Pods // of which a dump keeps all labels
+	dump := k.Resource != blocks.Pods // a dump keeps all labels of pods
 	d := &Decoder{Out: p, Strings: &SharedStrings{}, Native: version == GroupNative, Dump: dump, Newest: &newest}
 	r := NewJSONReader(text)
 	k.JSON(d, r)

@@ -42,8 +42,8 @@ var peerings = []peering{
 	{"a node that is no reflector is between", [2]string{"", ""}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rack)", PeerSelector: "rr == '1'"}, reflectors}, 6},
 }
 
-// TestBlockRoutes starts BIRD on two nodes and two route reflectors, as Calico's confd configures it, and
-// compares the kernels' routes with those that the audit calls lost.
+// TestBlockRoutes starts BIRD on two nodes and two route reflectors with the configuration that confd
+// writes. The routes that the kernels lack must be those that the audit calls lost.
 func TestBlockRoutes(t *testing.T) {
 	c := store(t).Cluster
 	ctx := t.Context()
@@ -131,8 +131,8 @@ func TestBlockRoutes(t *testing.T) {
 	}
 }
 
-// missing waits until BIRD's sessions are up and routes are stable. It returns the pairs of which the
-// second machine has no route to the first one's pod.
+// missing waits until BIRD's sessions are up and routes are stable. It returns pairs of machines: the
+// second one has no route to the pod of the first.
 func (l *Lab) missing(t *testing.T, machines []string, addrs map[string]netip.Addr) map[[2]string]bool {
 	t.Helper()
 	var last map[[2]string]bool
