@@ -4,6 +4,10 @@ package remedies
 var Encapsulate = ByHand("set vxlanMode: Always on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or run calico-node with BIRD (CALICO_NETWORKING_BACKEND=bird; with the operator bgp: Enabled)",
 	"Felix or BIRD programs routes between the nodes; pods keep their addresses", "a tunnel lowers the MTU, and VXLAN over IPv6 needs Linux 4.19.1", "kubectl get ippools -o yaml")
 
+// ExportPool is for a pool whose routes no node announces.
+var ExportPool = ByHand("set disableBGPExport: false on the pool (with Tigera's operator in the Installation, calicoNetwork.ipPools), or let VXLAN carry its traffic (vxlanMode: Always)",
+	"nodes announce the pool's routes, or Felix programs them; pods keep their addresses", "BGP peers outside the cluster learn the pool's routes, too; a tunnel lowers the MTU", "kubectl get ippools -o yaml")
+
 // JoinReflectors is for nodes whose routes no route reflector passes on.
 var JoinReflectors = ByHand("give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector",
 	"the reflectors pass on the routes of all nodes", "a reflector's sessions restart when its cluster ID changes", `kubectl get nodes -o custom-columns='NODE:.metadata.name,CLUSTER:.metadata.annotations.projectcalico\.org/RouteReflectorClusterID'`, "kubectl get bgpconfigurations,bgppeers -o yaml")

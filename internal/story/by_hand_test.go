@@ -70,6 +70,9 @@ var practice = []struct {
 	{says(`set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors`), func(p *person, _ []string) {
 		p.config("bgpconfigurations", func(spec map[string]any) { spec["nodeToNodeMeshEnabled"] = true })
 	}},
+	{says(`set disableBGPExport: false on the pool \(with Tigera's operator in the Installation, calicoNetwork\.ipPools\), or let VXLAN carry its traffic \(vxlanMode: Always\)`), func(p *person, _ []string) {
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["disableBGPExport"] = false })
+	}},
 	{says(`give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector`), (*person).joinReflectors},
 	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })

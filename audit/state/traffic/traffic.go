@@ -52,13 +52,7 @@ func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) 
 	if !p.ServesWorkloads() {
 		return nil, ""
 	}
-	var nodes []*blocks.Node
-	for _, b := range p.Blocks {
-		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !encrypted(st, b) {
-			nodes = append(nodes, h.Node)
-		}
-	}
-	lost := st.Routing.LostBlockRoutes(p.Pool, nodes)
+	lost := st.Routing.LostBlockRoutes(p.Pool, users(st, p))
 	switch {
 	case lost == nil:
 		return nil, ""
@@ -77,6 +71,34 @@ func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) 
 		between = fmt.Sprintf("between (%s) and (%s)", phrase.Some(lost.From), phrase.Some(lost.To))
 	}
 	return lost, fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
+}
+
+// KeptFromBGP returns the nodes that use blocks of a pool whose routes BIRD programs and no node announces, with a
+// sentence about them (confd's bird_ipam template, reject_disabled_pools). BGPFilters come before that rule, and
+// clouds have routes to single addresses.
+func KeptFromBGP(st *state.State, p *state.Pool) (nodes []string, text string) {
+	if !p.DisableBGPExport || !p.ServesWorkloads() || p.BlockSize == p.CIDR.Addr().BitLen() || !st.Routing.ByBIRD(p.Pool) ||
+		len(st.Unreadable(blocks.BGPPeers)) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil ||
+		slices.ContainsFunc(st.BGPPeers, func(q blocks.BGPPeer) bool { return len(q.Filters) > 0 }) {
+		return nil, ""
+	}
+	for _, n := range users(st, p) {
+		nodes = append(nodes, n.Name)
+	}
+	if nodes = atLeastTwo(nodes); nodes == nil {
+		return nil, ""
+	}
+	return nodes, fmt.Sprintf("pool %s gets its routes from BIRD, and no node announces them, because disableBGPExport is set: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes))
+}
+
+// users returns the nodes that use blocks of a pool and that other nodes reach without WireGuard, once for each block.
+func users(st *state.State, p *state.Pool) (nodes []*blocks.Node) {
+	for _, b := range p.Blocks {
+		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !encrypted(st, b) {
+			nodes = append(nodes, h.Node)
+		}
+	}
+	return nodes
 }
 
 // encrypted reports whether Felix sends traffic to a block's node through WireGuard, which needs no
