@@ -19,6 +19,8 @@ type Routing struct {
 	// affinities are by CIDR. BIRD makes its blackholes and announcements from them.
 	affinities func() *byPrefix[*blocks.Affinity]
 	sessions   map[blocks.Family]func() *sessions
+	// off are nodes without sessions ([Routing.While]).
+	off map[string]bool
 }
 
 // NewRouting returns a Routing for a snapshot.
@@ -39,6 +41,16 @@ func NewRouting(s *blocks.Snapshot) *Routing {
 		blocks.IPv6: sync.OnceValue(func() *sessions { return newSessions(r, blocks.IPv6) }),
 	}
 	return r
+}
+
+// While returns a Routing in which the given nodes have no BGP sessions.
+func (r *Routing) While(off []string) *Routing {
+	out := NewRouting(r.s)
+	out.off = make(map[string]bool, len(off))
+	for _, name := range off {
+		out.off[name] = true
+	}
+	return out
 }
 
 // Borrowed is an address of one node's block that another node uses.

@@ -194,5 +194,5 @@ func (ss *sessions) findGroups(all []*speaker) {
 // speaks reports whether a node has any BGP sessions of the family: without an address,
 // confd configures none.
 func (ss *sessions) speaks(sp *speaker) bool {
-	return !ss.recorded || addressOf(sp.Node, ss.family).IsValid()
+	return !ss.r.off[sp.Name] && (!ss.recorded || addressOf(sp.Node, ss.family).IsValid())
 }

@@ -12,6 +12,10 @@ var ExportPool = ByHand("set disableBGPExport: false on the pool (with Tigera's 
 var JoinReflectors = ByHand("give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector",
 	"the reflectors pass on the routes of all nodes", "a reflector's sessions restart when its cluster ID changes", `kubectl get nodes -o custom-columns='NODE:.metadata.name,CLUSTER:.metadata.annotations.projectcalico\.org/RouteReflectorClusterID'`, "kubectl get bgpconfigurations,bgppeers -o yaml")
 
+// StartReflector is for nodes that lost their routes with the nodes that passed them on.
+var StartReflector = ByHand("start one of them again, or let the BGPPeers peer the nodes with further route reflectors; until then, nodeToNodeMeshEnabled: true in the BGPConfiguration carries the routes",
+	"nodes learn each other's routes again", "a mesh of hundreds of nodes costs memory and time", "kubectl get nodes -o wide", "kubectl get bgpconfigurations,bgppeers -o yaml")
+
 // PeerNodes is for nodes without any BGP session.
 var PeerNodes = ByHand("set nodeToNodeMeshEnabled: true in the BGPConfiguration, or add BGPPeers that select the nodes, such as to route reflectors", "BIRD programs routes between the nodes", "none",
 	"kubectl get bgpconfigurations,bgppeers -o yaml")

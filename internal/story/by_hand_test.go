@@ -73,6 +73,9 @@ var practice = []struct {
 	{says(`set disableBGPExport: false on the pool \(with Tigera's operator in the Installation, calicoNetwork\.ipPools\), or let VXLAN carry its traffic \(vxlanMode: Always\)`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["disableBGPExport"] = false })
 	}},
+	{says(`start one of them again, or let the BGPPeers peer the nodes with further route reflectors; until then, nodeToNodeMeshEnabled: true in the BGPConfiguration carries the routes`), func(p *person, _ []string) {
+		p.config("bgpconfigurations", func(spec map[string]any) { spec["nodeToNodeMeshEnabled"] = true })
+	}},
 	{says(`give each route reflector a cluster ID of its own and let a BGPPeer peer the reflectors with each other, or let the BGPPeers peer each node with every reflector`), (*person).joinReflectors},
 	{says(`turn autoAllocateBlocks on in the IPAM configuration`), func(p *person, _ []string) {
 		p.config("ipamconfigs", func(spec map[string]any) { spec["autoAllocateBlocks"] = true })

@@ -53,13 +53,56 @@ func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) 
 		return nil, ""
 	}
 	lost := st.Routing.LostBlockRoutes(p.Pool, users(st, p))
+	return lost, lostText(st, p, lost)
+}
+
+// LostWhileOff is [LostRoutes] without the BGP sessions of nodes that are not Ready and run no Ready calico-node
+// (projectcalico/calico#9259). Their machines may run all the same.
+func LostWhileOff(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) {
+	x := state.Derived(st, findOff)
+	if !p.ServesWorkloads() || len(x.names) == 0 || len(st.Unreadable(blocks.Pods)) > 0 {
+		return nil, ""
+	}
+	lost := x.LostBlockRoutes(p.Pool, users(st, p))
+	if lost == nil {
+		return nil, ""
+	}
+	return lost, fmt.Sprintf("while %s %s not Ready, %s", phrase.Some(x.names), phrase.One(len(x.names), "is", "are"), lostText(st, p, lost))
+}
+
+// off are nodes whose BGP sessions may have ended. names has the route reflectors among them; without one, all.
+type off struct {
+	*affinity.Routing
+	names []string
+}
+
+func findOff(st *state.State) *off {
+	running := agents.Of(st)
+	var all, reflectors []string
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		if w := running[n.Name]; !n.NotReady || w != nil && w.Ready {
+			continue
+		}
+		if all = append(all, n.Name); n.RouteReflectorID != "" {
+			reflectors = append(reflectors, n.Name)
+		}
+	}
+	x := &off{Routing: st.Routing.While(all), names: reflectors}
+	if len(reflectors) == 0 {
+		x.names = all
+	}
+	return x
+}
+
+func lostText(st *state.State, p *state.Pool, lost *affinity.BlockRoutes) string {
 	switch {
 	case lost == nil:
-		return nil, ""
+		return ""
 	case len(lost.Alone) > 0 && len(st.BGPPeers) == 0:
-		return lost, fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session, because the node-to-node mesh is off and no BGPPeer exists: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(lost.Alone))
+		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session, because the node-to-node mesh is off and no BGPPeer exists: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(lost.Alone))
 	case len(lost.Alone) > 0:
-		return lost, fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session on %s: no route leads to the pool's pods there, nor from there to pods on other nodes", p.Name, phrase.Some(lost.Alone))
+		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session on %s: no route leads to the pool's pods there, nor from there to pods on other nodes", p.Name, phrase.Some(lost.Alone))
 	}
 	between := fmt.Sprintf("from %s to %s", phrase.Some(lost.From), phrase.Some(lost.To))
 	if slices.Equal(lost.From, lost.To) {
@@ -70,7 +113,7 @@ func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) 
 	} else if lost.Both {
 		between = fmt.Sprintf("between (%s) and (%s)", phrase.Some(lost.From), phrase.Some(lost.To))
 	}
-	return lost, fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
+	return fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
 }
 
 // KeptFromBGP returns the nodes that use blocks of a pool whose routes BIRD programs and no node announces, with a
