@@ -51,6 +51,13 @@ var calicoCNI = []Message{
 		Do:     "Check ipam.type and assign_ipv4 (assign_ipv6) in the node's CNI configuration.",
 	},
 	{
+		ID: "migration-without-persistence", By: "calico-ipam",
+		Texts:  []string{"live migration target pod is not allowed when KubeVirtVMAddressPersistence is disabled"},
+		Means:  "A virtual machine migrates, and Calico keeps no addresses for virtual machines.",
+		Checks: []string{"pod/waiting"},
+		Do:     "Let virtual machines keep their addresses (calicoctl ipam configure --kubevirt-ip-persistence=Enabled), or cancel the migration.",
+	},
+	{
 		ID: "address-by-name", By: "Calico's CNI plugin", Wraps: true,
 		Texts:  []string{"error getting IP from IPAM", "failed to release ipAddrs"},
 		Means:  "The address that the pod asks for by name (cni.projectcalico.org/ipAddrs) could not be assigned; the reason follows in the text.",

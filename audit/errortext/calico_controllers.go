@@ -122,6 +122,15 @@ var calicoNode = []Message{
 		Checks: []string{"node/duplicate-address", "node/no-calico-address"},
 		Do:     "Delete the Node whose machine no longer exists; if both machines exist, give one another address.",
 	},
+	{
+		ID: "no-node-address", By: "calico-node",
+		Texts: []string{
+			"Unable to auto-detect an IPv{n} address", "Unable to auto-detect IPv{n} address by connecting to", "Couldn't autodetect an IPv{n} address", "Invalid IP autodetection method:",
+		},
+		Means:  "calico-node finds no address of the machine by its IP_AUTODETECTION_METHOD (IP6_AUTODETECTION_METHOD), so it does not start.",
+		Checks: []string{"pod/waiting", "node/no-calico-address"},
+		Do:     "Choose a method that fits each machine, such as kubernetes-internal-ip: can-reach= needs an address of the same family, interface= expressions for names of interfaces, and cidr= the machines' network.",
+	},
 }
 
 // tigeraOperator are the messages of Tigera's operator about pools, in its log and in TigeraStatus.
@@ -137,6 +146,12 @@ var tigeraOperator = []Message{
 		Texts: []string{"Cannot update an IP pool not owned by the operator"},
 		Means: "The Installation (calicoNetwork.ipPools) contains a pool that exists with other fields and lacks the label app.kubernetes.io/managed-by: tigera-operator.",
 		Do:    "Remove the entry from calicoNetwork.ipPools, or make its fields equal to those of the pool (kubectl get ippools -o yaml).",
+	},
+	{
+		ID: "pool-replaced", By: "Tigera's operator",
+		Texts: []string{"Pool needs to be deleted"},
+		Means: "The operator deletes a pool that the Installation (calicoNetwork.ipPools) does not list, or lists in another notation, such as an IPv6 CIDR with leading zeros; then it creates and deletes the pool again and again.",
+		Do:    "Write the CIDR into calicoNetwork.ipPools as the pool has it (kubectl get ippools).",
 	},
 	{
 		ID: "operator-without-api", By: "Tigera's operator",

@@ -74,6 +74,14 @@ Events:
 			"IPv6", `failed to request IPv6 addresses: Assigned 0 out of 1 requested IPv6 addresses; No IPs available in pools: [fd00:10:64::/112]`,
 			[]string{"no-address-left"}, Names{CIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:64::/112")}},
 		},
+		{
+			"calico-node's log (canonical/microk8s#3804)", `[WARNING][9] startup/autodetection_methods.go 140: Unable to auto-detect IPv4 address by connecting to 2a01:4f8:242:3ce9::2: dial udp4: address 2a01:4f8:242:3ce9::2: no suitable address found`,
+			[]string{"no-node-address"}, Names{},
+		},
+		{
+			"the log of Tigera's operator (tigera/operator#4783)", `{"level":"info","ts":"2026-05-07T08:48:57Z","logger":"controller_ippool","msg":"Pool needs to be deleted","Request.Namespace":"","Request.Name":"default-ipv6-ippool","cidr":"fd20:5213:94f6:1e9:1f::/96"}`,
+			[]string{"pool-replaced"}, Names{},
+		},
 		{"in YAML", `message: 'global strict affinity should not be false for Windows node, ''web-0'''`, []string{"strict-affinity-windows"}, Names{}},
 		{"two causes", "Calico is currently not ready to process requests\n…\nNo more free affine blocks and strict affinity enabled", []string{"not-ready", "no-affine-block"}, Names{}},
 		{"the message alone announces", "failed to request IPv4 addresses: Assigned 0 out of 1 requested IPv4 addresses", []string{"partly-assigned"}, Names{}},

@@ -15,13 +15,19 @@ var (
 		"if the machine still runs, two pods use one address")
 	// FreeAddress is for a requested address of another owner.
 	FreeAddress = ByHand("let the pod ask for another address, or remove the owner of this one", "the pod gets an address", "none for the owner if the pod asks for another address")
+	// EndOwn is for a requested address that is allocated to the pod's own name.
+	EndOwn = Restart("end the pod (scale its controller down, or delete it if it has none) until Calico's collector or repair --leaked-ips has released the address, then start it again",
+		"once no pod has the name, the address counts as leaked, and the next pod gets it", "calico-audit repair --leaked-ips")
+	// CancelMigration is for a virtual machine that asks for an address and migrates.
+	CancelMigration = ByHand("cancel the migration (virtctl migrate-cancel); from Calico v3.32 on, a virtual machine that does not ask for its address (ipAddrs) keeps it when it migrates (kubeVirtVMAddressPersistence)",
+		"the virtual machine stays where it runs, with its address", "none")
 	// CorrectRequest is for a request that Calico rejects.
 	CorrectRequest = ByHand("correct the annotation (ipv4pools, ipv6pools, ipAddrs) where the pod's template or its namespace has it", "the next pod gets an address", "pods restart if their template changes")
 	// AutomaticPool is for a family without an automatic pool.
 	AutomaticPool = ByHand("let a pool of the family assign automatically (assignmentMode), or stop asking for the family in the CNI configuration (assign_ipv4, assign_ipv6)",
 		"pods get addresses", EverywhereRisk, "kubectl get ippools -o yaml")
 	// MendNode is for a node on which calico-node or the kubelet does not work.
-	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD", "pods of the node get addresses", "none")
+	MendNode = ByHand("find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD, or can-reach= with an address of the other family", "pods of the node get addresses", "none")
 	// NameNode is for a Windows node without a Calico address.
 	NameNode = ByHand("let Calico for Windows run on the node under the Node's name: outside a pod, set NODENAME in config.ps1 (on AWS often the private DNS name) and start its services again", "the node records its address, and its pods get addresses", "none",
 		"kubectl get nodes -o wide")
@@ -59,7 +65,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, CorrectRequest, AutomaticPool, MendNode, NameNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, EndOwn, CancelMigration, CorrectRequest, AutomaticPool, MendNode, NameNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -85,7 +91,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := shell("kubectl get events --namespace %s --field-selector involvedObject.name=%s", p.Namespace, p.Name)
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Own: EndOwn, waiting.Migration: CancelMigration, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {

@@ -231,7 +231,7 @@ var practice = []struct {
 	}},
 	{says(`start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready`), (*person).startCollector},
 	{says(`annotate Service (\S+)/(\S+) with the addresses that it keeps, such as the oldest of each family: (.+)`), (*person).keepAddresses},
-	{says(`find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD`), func(p *person, _ []string) {
+	{says(`find out why calico-node does not run on the node: its pod's status and log name the reason, such as no interface that fits IP_AUTODETECTION_METHOD, or can-reach= with an address of the other family`), func(p *person, _ []string) {
 		p.calicoNode(p.finding.Subject.Node)
 	}},
 	{says(`set the kubelet's --node-ip on (.+) to the node's own address, and restart the kubelet`), func(p *person, said []string) {

@@ -21,6 +21,10 @@ type Kind string
 const (
 	// Taken: the requested address (ipAddrs) is allocated to another owner.
 	Taken Kind = "taken"
+	// Own: the requested address is allocated to the pod's own name, by an earlier sandbox or an earlier pod.
+	Own Kind = "own"
+	// Migration: the requested address is the virtual machine's, which migrates from another pod.
+	Migration Kind = "migration"
 	// Request: Calico rejects the pools or addresses that the pod or its namespace requests.
 	Request Kind = "request"
 	// NoPool: no enabled pool serves pods, for a family that Calico assigns to every pod.

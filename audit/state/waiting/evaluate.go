@@ -218,7 +218,7 @@ func (e *evaluation) taken(w *blocks.Workload) (out []Cause) {
 	for _, a := range w.Extras().StaticIPs {
 		if r, ok := e.Allocation(a); ok {
 			c := e.owner(w, r)
-			c.Kind, c.Object = Taken, a.String()
+			c.Kind, c.Object = cmp.Or(c.Kind, Taken), a.String()
 			c.Text = fmt.Sprintf("%s, which it asks for (ipAddrs), %s", a, c.Text)
 			out = append(out, c)
 		}
@@ -241,10 +241,13 @@ func (e *evaluation) owner(w *blocks.Workload, r state.AllocationRef) Cause {
 		owner = users[0]
 	}
 	switch {
+	case owner == w && w.Created.After(attr.Assigned.Add(e.Grace)) && !attr.Assigned.IsZero():
+		// kube-controllers pkg/controllers/node/ipam.go, allocationIsValid: a pod without an address keeps all that name it.
+		return Cause{Kind: Own, Text: "is still allocated to an earlier pod of the same name, and Calico's collector keeps it while this pod waits", Final: true}
 	case owner == w:
-		return Cause{Text: "is held by an earlier sandbox of the same pod", Final: true}
+		return Cause{Kind: Own, Text: "is held by an earlier sandbox of the same pod", Final: true}
 	case owner != nil && owner.Extras().Partial == "":
-		return e.ownerPod(owner)
+		return e.ownerPod(w, owner)
 	case !v.Owned && attr.Pod != "":
 		return Cause{Text: fmt.Sprintf("is still allocated to pod %s, which no longer exists", phrase.FullName(attr.Namespace, attr.Pod)), Leaked: true}
 	}
@@ -258,7 +261,7 @@ func (e *evaluation) unread(kinds ...blocks.Resource) bool {
 	return slices.ContainsFunc(kinds, func(r blocks.Resource) bool { return len(e.Unreadable(r)) > 0 })
 }
 
-func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
+func (e *evaluation) ownerPod(w, owner *blocks.Workload) Cause {
 	text := "is held by pod " + owner.FullName()
 	switch {
 	case owner.Finished():
@@ -267,6 +270,9 @@ func (e *evaluation) ownerPod(owner *blocks.Workload) Cause {
 		return Cause{Text: fmt.Sprintf("%s, which cannot end because its node %s is not Ready", text, owner.Node), Final: true, Owner: owner}
 	case !owner.Deleting.IsZero():
 		return Cause{Text: text + ", which is terminating" + phrase.OnNode(owner.Node)}
+	}
+	if vm := w.Extras().VM; vm != "" && vm == owner.Extras().VM && w.Namespace == owner.Namespace {
+		return Cause{Kind: Migration, Text: fmt.Sprintf("%s%s, which runs the same virtual machine (%s)", text, phrase.OnNode(owner.Node), phrase.FullName(w.Namespace, vm)), Final: true}
 	}
 	return Cause{Text: text + phrase.OnNode(owner.Node), Final: true}
 }
