@@ -14,8 +14,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// reserveAround is the immediate remedy: pods get none of the addresses. movePool is the lasting
-// one.
+// reserveAround is the immediate remedy, movePool the lasting one.
 var (
 	reserveAround = remedies.ByHand("create an IPReservation for the blocks around the addresses", "no other pod gets one of the addresses automatically, and no node claims these blocks",
 		"none: running pods keep their addresses", "kubectl get ipreservations -o yaml")
@@ -54,7 +53,7 @@ var poolCoversNodes = audit.Check{
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, unread[0])
 				continue
 			}
-			f.Add(x.finding(p, other.Cluster))
+			f.Add(x.finding(st, p, other.Cluster))
 		}
 	},
 }
@@ -127,8 +126,7 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 	return x
 }
 
-// wrongInterface is the finding for nodes whose kubelet reports the address of Calico's tunnel as
-// the node's own.
+// wrongInterface is the finding for nodes whose kubelet reports the address of Calico's tunnel.
 func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
 	var nodes, texts []string
 	for _, c := range x.tunnels {
@@ -142,14 +140,15 @@ func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
 	}
 }
 
-func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
+func (x *covering) finding(st *state.State, p *state.Pool, unused bool) audit.Finding {
 	texts := make([]string, len(x.all))
 	for i, c := range x.all {
 		texts[i] = c.String()
 	}
+	routed := identity.RoutedLikePods(st, p)
 	out := audit.Finding{
 		Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-		Message:  fmt.Sprintf("pool %s contains %s", p.Name, phrase.Some(texts)),
+		Message:  fmt.Sprintf("pool %s contains %s%s", p.Name, phrase.Some(texts), routed),
 		Evidence: state.Evidences("CIDR", p.CIDR.String(), "contained", phrase.Some(texts), "blocks around them without a reservation", phrase.List(x.open)),
 	}
 	first := reserveAround
@@ -169,6 +168,8 @@ func (x *covering) finding(p *state.Pool, unused bool) audit.Finding {
 	case len(x.open) == 0:
 		out.Severity, out.Remedies = state.Info, out.Remedies[1:]
 		out.Message += "; no pod gets one automatically, because IPReservations cover them"
+	case routed != "" || len(x.open)>>max(0, p.BlockSize-p.CIDR.Bits()) > 0: // a reservation takes no block away, or the whole pool
+		out.Remedies = out.Remedies[1:]
 	}
 	if len(x.open) > 0 && !unused && x.services {
 		out.Remedies[0].Title += "; then move the pods to a pool outside the Services' network, because the next Service may get any address of it"

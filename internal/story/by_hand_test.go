@@ -49,6 +49,7 @@ var practice = []struct {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
 	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
+	{says(`add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods`), (*person).replacePool},
 	{says(`let an enabled pool for workloads select the node, or add one that does( \(.*\))?`), (*person).servePods},
 	{says(`let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},

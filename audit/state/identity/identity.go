@@ -345,6 +345,33 @@ func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
 	})
 }
 
+// RoutedLikePods describes the first address of a node that lies in a pool and in a block of a node, as the end of a
+// sentence: other nodes route the block, and often with it the address, to the block's node or into its tunnel
+// (projectcalico/calico#12847). It returns "" if there is none.
+func RoutedLikePods(st *state.State, p *state.Pool) string {
+	if st.OtherIPAM().Cluster {
+		return ""
+	}
+	for i := range st.Nodes {
+		n := &st.Nodes[i]
+		own := slices.DeleteFunc(slices.Clone(n.InternalIPs), func(a netip.Addr) bool {
+			return slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == a })
+		})
+		for _, a := range MachineAddresses(st, n) {
+			own = append(own, a.Addr())
+		}
+		for _, a := range own {
+			if !p.CIDR.Contains(a) {
+				continue
+			}
+			if b := st.CoveringBlock(a); b != nil && st.NodeState(b.Owner.Node()) != nil && st.NodeState(b.Owner.Node()).Node != nil {
+				return fmt.Sprintf(", and other nodes may route %s like the pods of %s, which has block %s", a, b.Owner.Node(), b.CIDR)
+			}
+		}
+	}
+	return ""
+}
+
 func findAparts(st *state.State) *[]Apart {
 	var out []Apart
 	for _, h := range st.NodeStates {
