@@ -23,6 +23,8 @@ type peering struct {
 	peers []apiv3.BGPPeerSpec
 	// lost is the number of ordered pairs of machines without a route.
 	lost int
+	// noExport is the pool's disableBGPExport.
+	noExport bool
 }
 
 // The usual BGPPeers of two racks with a reflector each.
@@ -33,13 +35,14 @@ var (
 )
 
 var peerings = []peering{
-	{"the reflectors share a cluster ID (projectcalico/calico#2735)", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{rackOne, rackTwo, reflectors}, 2},
-	{"each reflector has its own cluster ID", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, rackTwo, reflectors}, 0},
-	{"the reflectors share a cluster ID, and each node peers with both", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rack)", PeerSelector: "has(rr)"}, reflectors}, 0},
-	{"the reflectors are not peered with each other", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, rackTwo}, 8},
-	{"the reflectors select the nodes, which peer back", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rr)", PeerSelector: "has(rack)"}, reflectors}, 0},
-	{"a node without a session", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, reflectors}, 6},
-	{"a node that is no reflector is between", [2]string{"", ""}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rack)", PeerSelector: "rr == '1'"}, reflectors}, 6},
+	{"the reflectors share a cluster ID (projectcalico/calico#2735)", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{rackOne, rackTwo, reflectors}, 2, false},
+	{"each reflector has its own cluster ID", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, rackTwo, reflectors}, 0, false},
+	{"no node announces the pool (disableBGPExport)", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, rackTwo, reflectors}, 12, true},
+	{"the reflectors share a cluster ID, and each node peers with both", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rack)", PeerSelector: "has(rr)"}, reflectors}, 0, false},
+	{"the reflectors are not peered with each other", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, rackTwo}, 8, false},
+	{"the reflectors select the nodes, which peer back", [2]string{"1.0.0.1", "1.0.0.1"}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rr)", PeerSelector: "has(rack)"}, reflectors}, 0, false},
+	{"a node without a session", [2]string{"1.0.0.1", "1.0.0.2"}, []apiv3.BGPPeerSpec{rackOne, reflectors}, 6, false},
+	{"a node that is no reflector is between", [2]string{"", ""}, []apiv3.BGPPeerSpec{{NodeSelector: "has(rack)", PeerSelector: "rr == '1'"}, reflectors}, 6, false},
 }
 
 // TestBlockRoutes starts BIRD on two nodes and two route reflectors with the configuration that confd
@@ -65,9 +68,10 @@ func TestBlockRoutes(t *testing.T) {
 		addrs[name] = pod[0]
 	}
 	must(t, s.BGPConfig(ctx, false, nodesAS))
-	sampled := testenv.Sample(t, 2, peerings[2:])
-	for _, p := range slices.Concat(peerings[:2], sampled) {
+	sampled := testenv.Sample(t, 2, peerings[3:])
+	for _, p := range slices.Concat(peerings[:3], sampled) {
 		t.Run(p.name, func(t *testing.T) {
+			must(t, s.EditPool(ctx, "sessions", func(spec map[string]any) { spec["disableBGPExport"] = p.noExport }))
 			for i, id := range p.ids {
 				must(t, s.NodeBGP(ctx, machines[2+i], 0, id))
 			}
@@ -100,7 +104,15 @@ func TestBlockRoutes(t *testing.T) {
 			snapshot, err := (&Datastore{Cluster: c}).Snapshot(ctx)
 			must(t, err)
 			st := state.New(snapshot, state.Options{})
-			lost, text := traffic.LostRoutes(st, st.Pools[slices.IndexFunc(st.Pools, func(q *state.Pool) bool { return q.Name == "sessions" })])
+			pool := st.Pools[slices.IndexFunc(st.Pools, func(q *state.Pool) bool { return q.Name == "sessions" })]
+			if kept, text := traffic.KeptFromBGP(st, pool); p.noExport || kept != nil {
+				t.Log(text)
+				if slices.Sort(kept); !p.noExport || !slices.Equal(kept, machines) {
+					t.Errorf("the audit says that no route leads to pods on other nodes from %v; want %v", kept, machines)
+				}
+				return
+			}
+			lost, text := traffic.LostRoutes(st, pool)
 			t.Log(text)
 			if (lost != nil) != (len(missing) > 0) {
 				t.Fatalf("the audit says %q, and these routes are missing: %v", text, missing)
