@@ -85,6 +85,9 @@ func podClaim(w *blocks.Workload, a netip.Addr) string {
 		where = "in its status and in Calico's annotation"
 	case annotation:
 		where = "in Calico's annotation, and not in its status"
+		if len(w.StatusIPs) > 0 && w.Live() { // Calico prefers the status (libcalico-go lib/backend/k8s/conversion, getPodIPs)
+			where += ", so Felix programs no route to it"
+		}
 	case !status:
 		where = "for a secondary interface, only in the annotation k8s.v1.cni.cncf.io/network-status"
 	}
