@@ -100,7 +100,7 @@ func (s *Snapshot) partLeftOut() string {
 	for i := range s.Nodes {
 		switch n := &s.Nodes[i]; {
 		case !ready[n.Name]:
-		case !n.Ready && !n.NotReady && n.AllocatablePods == 0 && len(n.InternalIPs) == 0:
+		case !n.Ready && !n.NotReady && n.AllocatablePods() == 0 && len(n.InternalIPs) == 0:
 			return fmt.Sprintf("node %s has no status, and runs Ready pods", n.Name)
 		case n.NoSpec:
 			return fmt.Sprintf("node %s has no spec, and runs Ready pods", n.Name)

@@ -16,8 +16,8 @@ type Node struct {
 	Unschedulable bool
 	// Taints are those with effect NoSchedule or NoExecute.
 	Taints []Taint
-	// AllocatablePods is status.allocatable.pods; 0 if unknown.
-	AllocatablePods int
+	// Allocatable is status.allocatable; nodes with equal resources share it.
+	Allocatable Quantities
 	// Tunnels are the addresses of the node's tunnel devices.
 	Tunnels []Tunnel
 	// Wireguard holds [TypeWireguard] if Felix published a public key for IPv4, and
@@ -62,6 +62,9 @@ type Tunnel struct {
 	Type string
 	Addr netip.Addr
 }
+
+// AllocatablePods returns how many pods the node allows; 0 if unknown.
+func (n *Node) AllocatablePods() int { return int(n.Allocatable["pods"] / 1000) }
 
 // LacksTunnel reports whether calico-node has yet to take the node's tunnel address of a type, if a
 // pool gives one. WireGuard needs one only on nodes with a key. Windows nodes have no tunnel
@@ -132,8 +135,9 @@ type Workload struct {
 	// FelixOnly is true for a pod of calico-node whose probes ask Felix and not BIRD, as where
 	// BGP is off (Tigera's operator, calico-vxlan.yaml, kubespray).
 	FelixOnly bool
-	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones, or a
-	// hostPath and is not a DaemonSet's; its storage may be bound to the node.
+	// HasClaim is true if the pod uses a PersistentVolumeClaim, including ephemeral ones, or is not
+	// a DaemonSet's and uses a hostPath or a volume that is attached to its node; its storage may be
+	// bound to the node.
 	HasClaim bool
 	// HasScratch is true if the pod has an emptyDir volume, which is lost with the pod.
 	HasScratch bool
@@ -152,6 +156,9 @@ type Workload struct {
 	// Placement limits the nodes where the pod may run; nil without limits. Pods with equal
 	// limits share it.
 	Placement *Placement
+	// Scheduling holds the other rules of its scheduler; nil if they were not read, as in snapshots
+	// of older releases.
+	Scheduling *Scheduling
 	// Controller manages the pod; nil for a bare pod. The controller's pods share it.
 	Controller *Controller
 	// Labels are only read together with PodDisruptionBudgets. Pods with equal labels share

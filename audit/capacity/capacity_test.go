@@ -404,7 +404,7 @@ func clusterOf(release, pool string, nodes, bits int) *state.State {
 	addr := cidr.Addr()
 	for i := range nodes {
 		node := fmt.Sprintf("node-%04d", i)
-		snapshot.Nodes = append(snapshot.Nodes, blocks.Node{Meta: blocks.Meta{Name: node}, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}, AllocatablePods: 110})
+		snapshot.Nodes = append(snapshot.Nodes, blocks.Node{Meta: blocks.Meta{Name: node}, Labels: map[string]string{"rack": fmt.Sprint(i % 40)}, Allocatable: blocks.Quantities{"pods": 110_000}})
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: node}
 		full := (pods + size - 1) / size
 		for k := range full + i%2 {

@@ -57,8 +57,8 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 	if n.Windows {
 		s.fact(src, "system", "Windows")
 	}
-	if n.AllocatablePods > 0 {
-		s.factf(src, "allocatable pods", "%d", n.AllocatablePods)
+	if n.AllocatablePods() > 0 {
+		s.factf(src, "allocatable pods", "%d", n.AllocatablePods())
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {

@@ -45,6 +45,9 @@ type Remedies struct {
 	// recordables are the addresses that live pods use and no block records.
 	recordables func() []*recordable.Address
 	bound       func() map[string]int
+	unrequested func() map[string]blocks.Quantities
+	repellers   func() []repeller
+	queue       func() []queued
 	seated      sync.Map // of demand, []seat
 	crowds      sync.Map // of demand, []string
 }
@@ -57,7 +60,8 @@ func find(s *state.State) *Remedies {
 	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
 	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
 	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
-	st.bound = sync.OnceValue(st.countBound)
+	st.bound, st.unrequested = sync.OnceValue(st.countBound), sync.OnceValue(st.sumUnrequested)
+	st.repellers, st.queue = sync.OnceValue(st.findRepellers), sync.OnceValue(st.findQueue)
 	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
 	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
 	st.takers, st.few, st.blockless = sync.OnceValue(st.findTakers), sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)

@@ -30,7 +30,7 @@ func (st *Remedies) EvictionBar(w *blocks.Workload) string {
 	case w.RunsOnce:
 		return "runs to completion (its restartPolicy is not Always), and its work would be lost"
 	}
-	return ""
+	return st.unschedulable(w)
 }
 
 // Unguarded reports whether evicting a pod interrupts its service, or ends it for good. That is so

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -87,10 +88,111 @@ func (st *Remedies) admits(h *state.NodeState) int {
 	switch {
 	case leaving(h.Node):
 		return 0
-	case h.Node.AllocatablePods == 0: // unknown
+	case h.Node.AllocatablePods() == 0: // unknown
 		return math.MaxInt
 	}
-	return max(h.Node.AllocatablePods-st.bound()[h.Name], 0)
+	return max(h.Node.AllocatablePods()-st.bound()[h.Name], 0)
+}
+
+// unschedulable explains why the replacement of a pod may find no node, however many have room; empty
+// if it finds one of those.
+func (st *Remedies) unschedulable(w *blocks.Workload) string {
+	x := w.Scheduling
+	switch {
+	case x == nil:
+		return "has scheduling rules that were not read"
+	case x.Undecided != "":
+		return "has " + x.Undecided + ", so it is not known which nodes take it"
+	case x.HostPorts && !w.OfDaemonSet():
+		return "needs a hostPort, which may be taken on other nodes"
+	}
+	for _, repels := range st.repellers() {
+		if repels.pods(w) {
+			return "is kept from some nodes by the required pod anti-affinity of pod " + repels.by.FullName()
+		}
+	}
+	if w.OfDaemonSet() {
+		if o := st.queuesFor(w.Node); o != nil {
+			return "could lose its place on " + w.Node + " to pod " + o.FullName() + ", which waits for a node"
+		}
+	}
+	return ""
+}
+
+// repeller is a pod with a required pod anti-affinity. pods reports whether it keeps a pod away.
+type repeller struct {
+	by   *blocks.Workload
+	pods func(*blocks.Workload) bool
+}
+
+// findRepellers returns one pod for each anti-affinity of a namespace.
+func (st *Remedies) findRepellers() (out []repeller) {
+	type rule struct {
+		namespace string
+		of        *blocks.Scheduling
+	}
+	seen := map[rule]bool{}
+	for _, w := range st.Workloads {
+		if r := (rule{w.Namespace, w.Scheduling}); r.of != nil && len(r.of.Repels) > 0 && !w.Ended() && !seen[r] {
+			seen[r] = true
+			for _, t := range r.of.Repels {
+				out = append(out, repeller{w, t.Matcher(w.Namespace)})
+			}
+		}
+	}
+	return out
+}
+
+// queued is a pod that waits for a node. on reports whether a node admits it.
+type queued struct {
+	*blocks.Workload
+	on func(*blocks.Node) bool
+}
+
+// findQueue returns one pod that waits for a node for each placement.
+func (st *Remedies) findQueue() (out []queued) {
+	seen := map[*blocks.Placement]bool{}
+	for _, w := range st.Workloads {
+		if w.Node == "" && !w.Ended() && !seen[w.Placement] {
+			seen[w.Placement] = true
+			out = append(out, queued{w, w.Placement.Matcher()})
+		}
+	}
+	return out
+}
+
+// queuesFor returns a pod that waits for a node and could take the place of a pod that leaves one;
+// nil if there is none.
+func (st *Remedies) queuesFor(node string) *blocks.Workload {
+	if h := st.NodeState(node); h != nil && h.Node != nil {
+		for _, q := range st.queue() {
+			if q.on(h.Node) {
+				return q.Workload
+			}
+		}
+	}
+	return nil
+}
+
+// sumUnrequested returns what each node has left of its resources for more pods
+// (k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources, Fit).
+func (st *Remedies) sumUnrequested() map[string]blocks.Quantities {
+	out := map[string]blocks.Quantities{}
+	for _, h := range st.NodeStates {
+		if out[h.Name] = (blocks.Quantities{}); h.Node != nil {
+			maps.Copy(out[h.Name], h.Node.Allocatable)
+		}
+	}
+	for _, w := range st.Workloads {
+		switch left := out[w.Node]; {
+		case w.Ended() || left == nil:
+		case w.Scheduling == nil: // its requests are not known
+			clear(left)
+		default:
+			left.Subtract(w.Scheduling.Requests)
+		}
+	}
+	return out
 }
 
 // countBound counts the pods on each node that take up one of its places, those with the host's
@@ -152,22 +254,50 @@ func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string 
 	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), phrase.Some(crowded))
 }
 
-// seating assigns addresses, one after the other, to pods that may run only on some nodes.
+// seating assigns addresses and resources, one after the other, to pods.
 type seating struct {
 	*Remedies
 	// but is a block whose addresses do not count; nil for none. Addresses on the nodes in cordon
 	// do not count either.
 	but    *state.Block
 	cordon []string
-	// taken counts the pods by node. came counts those that came from another node.
+	// taken counts the pods by node that may run only on some nodes. came counts those that came
+	// from another node, and left holds what they left of its resources.
 	taken, came map[string]int
+	left        map[string]blocks.Quantities
 }
 
-// take assigns an address to a pod and returns "", or explains why no address is left.
-func (x *seating) take(w *blocks.Workload, d demand) string {
-	if w.Placement == nil {
+// seating returns a seating in which the pods of taken have their addresses already.
+func (st *Remedies) seating(but *state.Block, cordon []string, taken map[string]int) *seating {
+	x := &seating{st, but, cordon, map[string]int{}, map[string]int{}, map[string]blocks.Quantities{}}
+	maps.Copy(x.taken, taken)
+	return x
+}
+
+// holds reports whether a node has room for requests. A pod that stays there gives up its own.
+func (x *seating) holds(node string, asks blocks.Quantities, stays bool) bool {
+	left := x.left[node]
+	if left == nil {
+		left = maps.Clone(x.unrequested()[node])
+		x.left[node] = left
+	}
+	if stays {
+		left = left.Plus(asks)
+	}
+	return left.Holds(asks)
+}
+
+// take assigns a place to a pod and returns "", or explains why none is left. If counted is set, its
+// address is accounted for elsewhere.
+func (x *seating) take(w *blocks.Workload, d demand, counted bool) string {
+	var asks blocks.Quantities
+	if w.Controller != nil && w.Scheduling != nil {
+		asks = w.Scheduling.Requests
+	}
+	if counted && len(asks) == 0 || w.OfDaemonSet() {
 		return ""
 	}
+	tight := false
 	for _, s := range x.seats(d) {
 		switch {
 		case slices.Contains(x.cordon, s.node):
@@ -175,13 +305,25 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 		case x.but != nil && x.but.Owner.Node() == s.node:
 			s.spare = x.spareFor(x.NodeState(s.node), d, x.but)
 		}
-		stays := s.node == w.Node // its place becomes free
-		if x.taken[s.node] < s.spare && (stays || x.came[s.node] < x.admits(x.NodeState(s.node))) {
-			if x.taken[s.node]++; !stays {
-				x.came[s.node]++
-			}
-			return ""
+		stays := s.node == w.Node && x.queuesFor(s.node) == nil // its place becomes free
+		if counted && s.spare == 0 || !counted && x.taken[s.node] >= s.spare || !stays && x.came[s.node] >= x.admits(x.NodeState(s.node)) {
+			continue
 		}
+		if !x.holds(s.node, asks, stays) {
+			tight = true
+			continue
+		}
+		if !counted {
+			x.taken[s.node]++
+		}
+		if !stays {
+			x.came[s.node]++
+			x.left[s.node].Subtract(asks)
+		}
+		return ""
+	}
+	if tight {
+		return fmt.Sprintf("no node with an address of its own has room for the requests of pod %s (%s)", w.FullName(), strings.Join(asks.Names(), ", "))
 	}
 	if !w.Placement.Limited() {
 		return fmt.Sprintf("no node that takes pod %s has an address of its own left for it", w.FullName())
@@ -202,19 +344,19 @@ func (x *seating) take(w *blocks.Workload, d demand) string {
 // NowhereFor explains why no node on which the pod with address a may run has addresses of its own
 // left for it; "" if one has.
 func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
-	return (&seating{Remedies: st, taken: map[string]int{}, came: map[string]int{}}).take(w, demandOf(w, a))
+	return st.seating(nil, nil, nil).take(w, demandOf(w, a), w.Placement == nil)
 }
 
-// evaluatePlacements bars the consolidation's pods that may run only on some nodes and have no room
-// there. DaemonSet pods restart on their nodes, so they take their addresses first.
+// evaluatePlacements bars the consolidation's pods that may run only on some nodes and have no address
+// there, or find no room for their requests. DaemonSet pods restart on their nodes, so they take their addresses first.
 func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int) {
-	moves := slices.DeleteFunc(slices.Clone(c.Moves), func(m Move) bool { return m.Pod.Placement == nil || m.Pod.OfDaemonSet() })
+	moves := slices.Clone(c.Moves)
 	slices.SortStableFunc(moves, func(a, b Move) int {
 		return cmp.Compare(len(st.seats(a.demand())), len(st.seats(b.demand())))
 	})
-	x := &seating{st, c.Block, c.Cordon, maps.Clone(daemons), map[string]int{}}
+	x := st.seating(c.Block, c.Cordon, daemons)
 	for _, m := range moves {
-		if why := x.take(m.Pod, m.demand()); why != "" {
+		if why := x.take(m.Pod, m.demand(), m.Pod.Placement == nil); why != "" {
 			c.bar(m.Addr, "%s", why)
 		}
 	}

@@ -20,7 +20,7 @@ func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
 	spares, returns := map[blocks.Family]int{}, map[*state.NodeBlockStatus]int{}
-	seats := &seating{Remedies: st, taken: map[string]int{}, came: map[string]int{}}
+	seats := st.seating(nil, nil, nil)
 	var away []Move
 	for _, h := range st.NodeStates {
 		open := st.takers()[h.Name]
@@ -62,14 +62,23 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 			}
 		}
 	}
-	for _, m := range now {
-		seats.taken[m.Pod.Node]++
-		take(m)
+	for i, m := range now {
+		if now[i].Stays = seats.take(m.Pod, m.demand(), true); now[i].Stays == "" {
+			seats.taken[m.Pod.Node]++
+			take(m)
+		}
 	}
+	stays := func(m Move) bool { return m.Stays != "" }
+	for _, m := range now {
+		if stays(m) {
+			later = append(later, m)
+		}
+	}
+	now = slices.DeleteFunc(now, stays)
 	for _, m := range away {
 		f := blocks.FamilyOf(m.Addr)
 		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" {
-			m.Stays = seats.take(m.Pod, m.demand())
+			m.Stays = seats.take(m.Pod, m.demand(), m.Pod.Placement == nil)
 		}
 		for f := range m.demand().families {
 			if m.Stays == "" && spares[f] <= 0 {
@@ -190,7 +199,7 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	case !st.answers(w.Node):
 		return fmt.Sprintf("node %s of pod %s is not ready: its kubelet would not end the pod", w.Node, w.FullName())
 	case st.IPAM.StrictAffinity:
-		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a replacement on that node would get no address. Pod affinity, which may keep it there, is not read", w.Node, w.FullName())
+		return fmt.Sprintf("%s has no address of its own for pod %s, and strict affinity is on: a replacement on that node would get no address. Its controller's template, which may name the node (spec.nodeName), is not read", w.Node, w.FullName())
 	case slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() }):
 		return fmt.Sprintf("%s has no address of its own for pod %s, and some pools serve only some namespaces, so it is not known which addresses of other nodes the pod may get", w.Node, w.FullName())
 	}

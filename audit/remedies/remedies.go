@@ -119,11 +119,8 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 			all++
 		}
 	}
-	switch {
-	case len(moving) < all:
+	if len(moving) < all {
 		return fmt.Sprintf("borrowed addresses released: %d of %d; repair lists the rest", len(moving), all)
-	case slices.ContainsFunc(moving, func(m Move) bool { return m.Elsewhere }): // the scheduler follows pod affinity, which is not read
-		return "nothing is borrowed, unless pod affinity keeps pods in place"
 	}
 	return "nothing is borrowed"
 }

@@ -480,8 +480,8 @@ func (st *State) demand(p *Pool) blocks.Count {
 // one.
 func NodeDemand(n *blocks.Node, p *Pool) blocks.Count {
 	size, small := p.BlockAddresses().Int()
-	if !small || size == 0 || n.AllocatablePods < 1 {
+	if !small || size == 0 || n.AllocatablePods() < 1 {
 		return blocks.CountOf(1)
 	}
-	return blocks.CountOf((n.AllocatablePods-1)/size + 1)
+	return blocks.CountOf((n.AllocatablePods()-1)/size + 1)
 }

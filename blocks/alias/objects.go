@@ -14,7 +14,7 @@ import (
 // words reveal nothing about a cluster's owner.
 var words = []string{
 	"Pending", "Running", "Succeeded", "Failed", "Unknown", "Completed", "True", "False", "Ready", "MemoryPressure",
-	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "NoExecute", "PreferNoSchedule", "linux", "windows",
+	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "DoNotSchedule", "ScheduleAnyway", "default-scheduler", "NoExecute", "PreferNoSchedule", "linux", "windows",
 	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Exists", "DoesNotExist", "Gt", "Lt", "Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
 	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", "InternalIP", string(apiv3.AllServices), string(apiv3.RequestedServicesOnly), "VirtualMachine", "VirtualMachineInstance", "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", "-felix-ready", "-felix-live", "-bird-ready", "-bird-live", string(apiv3.Accept), string(apiv3.Reject),

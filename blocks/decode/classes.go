@@ -179,6 +179,11 @@ func (r class) anonymizeKey(n *alias.Aliases, s string) string {
 		return alias.Bad
 	case classLabel:
 		return n.LabelKey(s)
+	case classQuantity:
+		if strings.Contains(s, "/") { // an extended resource
+			return n.LabelKey(s)
+		}
+		return s
 	case classByOrdinal:
 		_, err := strconv.ParseInt(s, 10, 64)
 		return kept(s, err == nil)

@@ -39,6 +39,7 @@ type Decoder struct {
 	// hasSpec reports whether the current object has a spec.
 	hasSpec bool
 	reader  *JSONReader // of the current object
+	rules   rules       // of the current pod
 	recent  [64]string  // strings shared last, by a hash
 	// counts holds the handle counts for a single block, which handles share.
 	counts map[blocks.HandleCount][]blocks.HandleCount
@@ -49,9 +50,10 @@ type Decoder struct {
 type SharedStrings struct {
 	mu          sync.Mutex
 	texts       map[string]string
-	controllers map[string]*blocks.Controller // by UID
+	controllers map[string]*blocks.Controller // by UID, kind and name
 	sets        map[string]map[string]string  // labels, by their string form
-	placements  map[string]*blocks.Placement  // by the text that [placement] builds
+	facts       map[string]*facts             // by the text of [rules]
+	resources   map[string]blocks.Quantities  // by their JSON
 }
 
 // Bytes returns b as a string shared by all decoders.
@@ -78,17 +80,9 @@ func (s *SharedStrings) text(b []byte) string {
 
 // controller returns an owner, shared by all of its pods.
 func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.controllers[string(o.uid)]; c != nil && c.Kind == string(o.kind) && c.Name == string(o.name) {
-		return c
-	}
-	c := &blocks.Controller{Kind: s.text(o.kind), Name: s.text(o.name), UID: string(o.uid)}
-	if s.controllers == nil {
-		s.controllers = map[string]*blocks.Controller{}
-	}
-	s.controllers[c.UID] = c
-	return c
+	return shared(s, &s.controllers, slices.Concat(o.uid, o.kind, o.name), func() *blocks.Controller {
+		return &blocks.Controller{Kind: s.text(o.kind), Name: s.text(o.name), UID: string(o.uid)}
+	})
 }
 
 // labels returns l, shared by all pods with the same labels.
@@ -96,24 +90,29 @@ func (s *SharedStrings) labels(l map[string]string) map[string]string {
 	if len(l) == 0 {
 		return nil
 	}
-	key := labels.Set(l).String()
+	return shared(s, &s.sets, []byte(labels.Set(l).String()), func() map[string]string { return l })
+}
+
+// shared returns the value of a text, and makes it when the text is new.
+func shared[T any](s *SharedStrings, values *map[string]T, text []byte, made func() T) T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if have := s.sets[key]; have != nil {
-		return have
+	have, known := (*values)[string(text)]
+	if !known {
+		if *values == nil {
+			*values = map[string]T{}
+		}
+		have = made()
+		(*values)[string(text)] = have
 	}
-	if s.sets == nil {
-		s.sets = map[string]map[string]string{}
-	}
-	s.sets[key] = l
-	return l
+	return have
 }
 
 // Len returns the number of shared values.
 func (s *SharedStrings) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.texts) + len(s.controllers) + len(s.sets) + len(s.placements)
+	return len(s.texts) + len(s.controllers) + len(s.sets) + len(s.facts) + len(s.resources)
 }
 
 // str returns b as a shared string. Most strings have few distinct values, such as phases,

@@ -196,14 +196,14 @@ func TestNodes(t *testing.T) {
 		Meta: blocks.Meta{Name: "n1", Pin: blocks.PinOf("u", "5"), Created: at("2025-11-01T00:00:00Z"),
 			Written: at("2025-11-20T10:00:00Z")},
 		Labels:        map[string]string{"kubernetes.io/os": "linux", "zone": "a", "rack": "r1"},
-		Unschedulable: true, Taints: []blocks.Taint{{Key: "dedicated", Value: "db", Effect: "NoExecute"}, {Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}}, AllocatablePods: 110, OutOfService: true,
+		Unschedulable: true, Taints: []blocks.Taint{{Key: "dedicated", Value: "db", Effect: "NoExecute"}, {Key: "node.kubernetes.io/unschedulable", Effect: "NoSchedule"}}, Allocatable: blocks.Quantities{"pods": 110_000, "cpu": 4000}, OutOfService: true,
 		Tunnels: []blocks.Tunnel{{Type: blocks.TypeIPIP, Addr: addr("10.0.0.1")}, {Type: blocks.TypeVXLAN, Addr: addr("10.0.0.2")},
 			{Type: blocks.TypeWireguard, Addr: addr("10.0.0.3")}, {Type: blocks.TypeVXLANv6, Addr: addr("fd00::2")},
 			{Type: blocks.TypeWireguardV6, Addr: addr("fd00::3")}},
 		Ready: true, Addresses: []blocks.Prefix{prefix("172.16.0.1/24"), prefix("fd01::1/64")}, InternalIPs: []netip.Addr{addr("172.16.0.1")},
 		ASNumber: 65537, RouteReflectorID: "10.9.9.9", Ours: "rehome", OursSince: at("2025-11-20T09:00:00Z"),
 	}, {
-		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, AllocatablePods: 1000,
+		Meta: blocks.Meta{Name: "win"}, Windows: true, NotReady: true, Allocatable: blocks.Quantities{"pods": 1_000_000},
 	}}, all[blocks.Node](p))
 }
 

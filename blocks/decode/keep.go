@@ -48,12 +48,13 @@ const (
 	schemaEntries           // values of one schema by string; JSON only
 	schemaText              // a string; in JSON also a number or boolean
 	schemaBool              // protobuf: a varint
+	schemaNumber            // protobuf: a varint
 	schemaTime              // protobuf: a message of seconds
 	schemaQuantities        // protobuf: messages of a string, by string
 )
 
 // maxField is the largest protobuf field number in any mask.
-const maxField = 29
+const maxField = 43
 
 // repeated reports whether protobuf encodes a value as one field per entry.
 func (f schema) repeated() bool { return f == schemaList || f == schemaMap || f == schemaQuantities }

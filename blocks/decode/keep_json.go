@@ -2,6 +2,7 @@ package decode
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -37,11 +38,8 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byt
 		if c == '{' {
 			return appendMap(out, r, s, n)
 		}
-	case schemaText, schemaTime, schemaBool:
-		types := `"`
-		if s.schema == schemaBool {
-			types = "tf"
-		}
+	case schemaText, schemaTime, schemaBool, schemaNumber:
+		types := cmp.Or(map[schema]string{schemaBool: "tf", schemaNumber: "0"}[s.schema], `"`)
 		if c != '{' && c != '[' {
 			if c != 'n' && strings.IndexByte(types, c) < 0 {
 				r.odd++

@@ -4,11 +4,9 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
-	"strconv"
 
 	"github.com/projectcalico/api/pkg/lib/numorstring"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -52,7 +50,7 @@ var nodes = describe(Kind{
 			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("value", 2, classLabelValue), value("effect", 3, classWord))),
 			listOf("podCIDRs", 7, value("", 7, classAddresses))),
 		object("status", 3,
-			&fieldMask{key: "allocatable", num: 2, schema: schemaQuantities, wants: func(k string) bool { return k == "pods" }, class: classQuantity},
+			allocatableMask,
 			listOf("conditions", 4, object("", 0, value("type", 1, classWord), value("status", 2, classWord))),
 			&fieldMask{key: "addresses", num: 5, schema: schemaList, parts: []*fieldMask{nodeIP}, by: map[string]*fieldMask{string(corev1.NodeInternalIP): nodeIP}},
 			object("nodeInfo", 7, value("operatingSystem", 9, classWord)))),
@@ -113,7 +111,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 			})
 		},
 	}), r.members(Members{
-		"allocatable": func() { r.Fields(Members{"pods": func() { n.AllocatablePods = allocatablePods(r) }}) },
+		"allocatable": func() { n.Allocatable = d.Strings.allocatable(r) },
 		"conditions": func() {
 			d.conditions(r, func(kind, status, _ []byte, _ blocks.Time) {
 				if string(kind) == "Ready" {
@@ -214,24 +212,14 @@ func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
 	})
 }
 
-// allocatablePods decodes how many pods fit on a node; 0 if the value is invalid.
-func allocatablePods(r *JSONReader) int {
-	var quantity []byte
-	if c := r.Peek(); c >= '0' && c <= '9' {
-		quantity = r.Raw()
-	} else if s, ok := r.str(); ok {
-		quantity = s
-	} else {
-		return 0
+var allocatableMask = quantities("allocatable", 2)
+
+// allocatable decodes status.allocatable, shared by all nodes with equal resources.
+func (s *SharedStrings) allocatable(r *JSONReader) blocks.Quantities {
+	var list corev1.ResourceList
+	text := appendKept(nil, r, allocatableMask, nil)
+	if err := json.Unmarshal(text, &list); err != nil {
+		r.Fault("has an entry that cannot be parsed")
 	}
-	n, err := strconv.Atoi(string(quantity))
-	if err != nil {
-		q, err := resource.ParseQuantity(string(quantity))
-		if err != nil {
-			r.Fault(NotA("quantity", quantity))
-			return 0
-		}
-		n = int(q.Value())
-	}
-	return max(n, 0)
+	return shared(s, &s.resources, text, func() blocks.Quantities { return resourcesOf(list) })
 }

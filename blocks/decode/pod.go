@@ -45,15 +45,9 @@ var pods = describe(Kind{
 func podMask(labels *fieldMask) *fieldMask {
 	return object("", 0,
 		metaMask(classPod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
-		object("spec", 2,
+		object("spec", 2, append(slices.Clip(rulesMask.parts),
 			value("nodeName", 10, classNode),
-			value("restartPolicy", 3, classWord),
-			&fieldMask{key: "hostNetwork", num: 11, schema: schemaBool, class: classNumber},
-			&fieldMask{key: "nodeSelector", num: 7, schema: schemaMap, class: classLabel},
-			nodeAffinity,
-			tolerations,
-			listOf("containers", 2, needing("-felix-ready", object("", 0, probe("livenessProbe", 10), probe("readinessProbe", 11)))),
-			listOf("volumes", 1, needing(":", object("", 0, object("", 2, object("hostPath", 1), object("emptyDir", 2), object("persistentVolumeClaim", 10), object("ephemeral", 29)))))),
+			&fieldMask{key: "hostNetwork", num: 11, schema: schemaBool, class: classNumber})...),
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
 			listOf("containerStatuses", 8, needing("finishedAt", object("", 0, object("state", 2, object("terminated", 3, timeField("finishedAt", 6)))))),
@@ -88,7 +82,8 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
-	where, hostPath := placement{}, false
+	kept := &d.rules
+	*kept = rules{kept.where[:0], kept.tolerates[:0], kept.others[:0]}
 	d.object(r, &p.Meta, metaHooks{
 		noWritten:  true,
 		annotation: func(key, value []byte) { d.podAnnotation(r, p, key, value) },
@@ -114,21 +109,10 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		switch string(key) {
 		case "nodeName":
 			p.Node = d.text(r)
-		case "restartPolicy":
-			policy, _ := r.str()
-			p.RunsOnce = len(policy) > 0 && string(policy) != "Always"
 		case "hostNetwork":
 			p.HostNetwork, _ = r.Boolean()
-		case "nodeSelector":
-			where.selects(r)
-		case "affinity":
-			where.affinity(r)
-		case "tolerations":
-			where.tolerations(r)
-		case "containers":
-			asOne(r, func() { p.FelixOnly = felixOnly(r) })
-		case "volumes":
-			asOne(r, func() { hostPath = podVolumes(r, p) })
+		default:
+			kept.add(key, r)
 		}
 	}, func(key []byte) {
 		switch string(key) {
@@ -167,10 +151,12 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		x.AsksNetworks = blocks.AskedNetworks(x.AsksNetworks[0], p.Namespace)
 	}
 	if (p.OfDaemonSet() || p.HostNetwork) && !p.CalicoNode() {
-		where.tolerates = nil // restarts on its node or needs no address; dropped to save memory
+		kept.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
-	p.HasClaim = p.HasClaim || hostPath && !p.OfDaemonSet() // on its own node, it finds the files again
-	p.Labels, p.Placement = d.Strings.labels(p.Labels), d.Strings.placement(&where)
+	where, others := d.factsOf(r, append(kept.where, kept.tolerates...)), d.factsOf(r, kept.others)
+	p.Labels, p.Placement, p.Scheduling = d.Strings.labels(p.Labels), where.placement, others.scheduling
+	p.FelixOnly, p.HasScratch, p.RunsOnce = others.felixOnly, others.scratch, others.once
+	p.HasClaim = others.claimed || others.hostBound && !p.OfDaemonSet() // on its own node, it finds its data again
 	// status.podIP repeats the first of podIPs. Clusters older than dual-stack only have
 	// status.podIP.
 	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
@@ -278,44 +264,6 @@ func podIPs(r *JSONReader, p *blocks.Workload) {
 			}
 		})
 	})
-}
-
-// probe keeps the command of a container's probe.
-func probe(key string, num int) *fieldMask {
-	return object(key, num, object("", 1, object("exec", 1, listOf("command", 1, value("", 1, classWord)))))
-}
-
-// felixOnly reports whether a pod's probes ask only Felix, not BIRD.
-func felixOnly(r *JSONReader) (felix bool) {
-	bird := false
-	exec := Members{"exec": func() {
-		r.Fields(Members{"command": func() {
-			r.Array(func(int) {
-				s, _ := r.str()
-				felix, bird = felix || string(s) == "-felix-ready", bird || bytes.HasPrefix(s, []byte("-bird"))
-			})
-		}})
-	}}
-	probes := Members{"readinessProbe": func() { r.Fields(exec) }, "livenessProbe": func() { r.Fields(exec) }}
-	r.Array(func(int) { r.Fields(probes) })
-	return felix && !bird
-}
-
-// podVolumes records volume claims and scratch space, and reports whether the pod has a hostPath.
-func podVolumes(r *JSONReader, p *blocks.Workload) (hostPath bool) {
-	r.Array(func(int) {
-		r.Object(func(key []byte) {
-			switch string(key) {
-			case "persistentVolumeClaim", "ephemeral":
-				p.HasClaim = r.Object(func([]byte) {}) || p.HasClaim
-			case "emptyDir":
-				p.HasScratch = r.Object(func([]byte) {}) || p.HasScratch
-			case "hostPath":
-				hostPath = r.Object(func([]byte) {}) || hostPath
-			}
-		})
-	})
-	return hostPath
 }
 
 // mayNameAddress reports whether an unparseable field of a pod may contain one of its

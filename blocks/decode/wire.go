@@ -147,6 +147,8 @@ func (at *wire) kind() byte {
 			return 'f'
 		}
 		return 't'
+	case schemaNumber:
+		return '0'
 	default:
 		return '"'
 	}
@@ -157,6 +159,8 @@ func (at *wire) scalar() []byte {
 	switch at.mask.schema {
 	case schemaBool:
 		return strconv.AppendBool(nil, at.field.Value != 0)
+	case schemaNumber:
+		return strconv.AppendUint(nil, at.field.Value, 10)
 	case schemaTime:
 		return protobuf.Time(at.field.Bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
 	default:

@@ -15,7 +15,7 @@
 //	live                                         objects may change between reads
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
 //	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [nat] [noexport] [notAllocatable=REASON] [terminating]
-//	node NAME [pods=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
+//	node NAME [pods=N] [allocatable=RESOURCE=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [terminating] [podcidr=CIDR]            being deleted; the node's pod CIDR, which Calico's IPAM ignores
 //	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID
 //	     [key=wireguard|wireguard6] [flannel] [flannel=IP]  a WireGuard public key; registered by flannel, with the address
@@ -39,6 +39,7 @@
 //	     [nobird]                                its probes ask Felix alone, as calico-node's without BIRD
 //	     [ended=D]                               when its last container ended
 //	     [on=K=V] [tolerates=KEY|KEY=VALUE|all]     labels of nodes where it may run; taints that it tolerates
+//	     [requests=RESOURCE=N] [hostport] [repels=SELECTOR] [undecided=RULE] [unread]  its other scheduling rules; unread: not kept
 //	vm NS/NAME|none; vmi NS/NAME [ofvm]          KubeVirt's objects; either line marks both kinds as read
 //	use IP NS/NAME NODE                          alloc and pod in one; takes the options of pod
 //	wpool NAME CIDR [ns=NS]; walloc POOL IP [NS/POD] [id=C] [if=I]  Whereabouts' pools

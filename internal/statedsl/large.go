@@ -29,7 +29,7 @@ func Large(nodes, podsEach int) *blocks.Snapshot {
 		node := fmt.Sprintf("node-%04d", n)
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: node}
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(n >> 10), byte(n >> 2), byte(n << 6)}), 26)
-		s.Nodes = append(s.Nodes, blocks.Node{Meta: meta(node), Labels: map[string]string{"rack": fmt.Sprint(n % 40)}, AllocatablePods: 60, Ready: true})
+		s.Nodes = append(s.Nodes, blocks.Node{Meta: meta(node), Labels: map[string]string{"rack": fmt.Sprint(n % 40)}, Allocatable: blocks.Quantities{"pods": 60_000}, Ready: true})
 		s.Affinities = append(s.Affinities, blocks.Affinity{Meta: meta(node + "-" + cidr.String()), CIDR: cidr, Owner: owner, State: blocks.Confirmed})
 		b := blocks.Block{Meta: meta(cidr.String()), CIDR: cidr, Owner: owner, Sequence: 1000, Ordinals: make([]int32, 64)}
 		for i := range b.Ordinals {

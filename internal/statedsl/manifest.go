@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
@@ -272,9 +274,11 @@ func (m *manifest) node(n *blocks.Node) {
 		addresses = append(addresses, map[string]any{"type": "InternalIP", "address": a.String()})
 	}
 	status["addresses"] = addresses
-	if n.AllocatablePods > 0 {
-		status["allocatable"] = map[string]any{"pods": fmt.Sprint(n.AllocatablePods)}
+	allocatable := map[string]any{}
+	for name, q := range n.Allocatable {
+		allocatable[name] = resource.NewMilliQuantity(q, resource.DecimalSI).String()
 	}
+	status["allocatable"] = allocatable
 	meta := metadata(n.Meta)
 	meta["labels"], meta["annotations"] = n.Labels, annotations
 	spec := map[string]any{"unschedulable": n.Unschedulable, "taints": taints}
@@ -345,6 +349,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 	}
 	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
 	set(spec, "nodeName", p.Node)
+	if p.Scheduling != nil {
+		spec["schedulerName"] = "default-scheduler"
+	}
 	if p.FelixOnly {
 		spec["containers"] = []any{map[string]any{"name": "calico-node", "readinessProbe": map[string]any{"exec": map[string]any{"command": []any{"/bin/calico-node", "-felix-ready"}}}}}
 	}

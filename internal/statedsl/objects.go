@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -49,8 +51,11 @@ var tunnelTypes = map[string]string{
 func (p *parser) node(w words) {
 	n := blocks.Node{
 		Meta: p.meta(w.at(0), w), Labels: labels(w), Unschedulable: w.has("cordoned"), Windows: w.has("windows"),
-		Taints: taints(w), AllocatablePods: w.number("pods", 0), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
+		Taints: taints(w), Allocatable: quantities(w.opts["allocatable"]), Ready: !w.has("notready"), NotReady: w.has("notready"), OutOfService: w.has("outofservice") || slices.Contains(w.opts["taint"], blocks.TaintOutOfService), ASNumber: uint32(w.number("as", 0)),
 		RouteReflectorID: w.get("rr"),
+	}
+	if pods := w.number("pods", 0); pods > 0 {
+		n.Allocatable["pods"] = int64(pods) * 1000
 	}
 	if w.has("terminating") {
 		n.Deleting = p.ago(0)
@@ -274,10 +279,27 @@ func (p *parser) pod(w words) {
 		}
 		pod.Placement.Tolerates = append(pod.Placement.Tolerates, t)
 	}
+	if !w.has("unread") {
+		pod.Scheduling = &blocks.Scheduling{Requests: quantities(w.opts["requests"]), HostPorts: w.has("hostport"), Undecided: strings.ReplaceAll(w.get("undecided"), "-", " ")}
+		for _, selector := range w.opts["repels"] {
+			pod.Scheduling.Repels = append(pod.Scheduling.Repels, blocks.PodTerm{Selector: selector})
+		}
+	}
 	if kind, owner, ok := strings.Cut(w.get("of"), "/"); ok {
 		pod.Controller = &blocks.Controller{Kind: kind, Name: owner, UID: "uid-" + ns + "-" + owner}
 	}
 	p.snap.Workloads = append(p.snap.Workloads, &pod)
+}
+
+// quantities returns quantities such as cpu=2.
+func quantities(of []string) blocks.Quantities {
+	out := blocks.Quantities{}
+	for _, one := range of {
+		name, number, _ := strings.Cut(one, "=")
+		q := resource.MustParse(number)
+		out[name] = q.MilliValue()
+	}
+	return out
 }
 
 // reserve adds an IPReservation. With mine=HOLDER,NODE, it is one that calico-audit

@@ -50,7 +50,7 @@ var flags = map[string]bool{
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
 	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true,
-	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true,
+	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true, "hostport": true, "unread": true,
 }
 
 func split(fields []string) words {

@@ -132,7 +132,7 @@ func rehome(p *repair.Proposals) {
 		b := p.State.CoveringBlock(m.Addr)
 		gets := "it gets an address of its own node's blocks"
 		if m.Elsewhere {
-			gets = "it starts on another node with free addresses: " + m.Pod.Node + " has none left for it (pod affinity, which may keep it there, is not read)"
+			gets = "it starts on another node with free addresses: " + m.Pod.Node + " has none left for it"
 		}
 		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
 		if m.Pod.Controller != nil {

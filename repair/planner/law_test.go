@@ -74,6 +74,7 @@ func checkMoved(t *testing.T, st *state.State, p *repair.Plan) {
 	}
 	w := law.New(afterwards(st, p.Steps[:last+1]))
 	checkPlaces(t, w, st, p)
+	checkScheduled(t, w.State, st, p)
 	for i := range p.Steps {
 		if b := repair.BlockAt(w.State, p.Steps[i].Target.CIDR); p.Steps[i].Kind == repair.ReleaseBlock && b != nil && b.Used > 0 {
 			t.Errorf("%s: the block holds %d addresses once its pods have moved", p.Steps[i].ID, b.Used)
@@ -130,8 +131,8 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 	admits := map[string]int{} // how many pods of other nodes fit on each node
 	for _, h := range w.NodeStates {
 		admits[h.Name] = 1 << 30
-		if h.Node != nil && h.Node.AllocatablePods > 0 && h.Node.AllocatablePods >= bound(st, h.Name) {
-			admits[h.Name] = h.Node.AllocatablePods - bound(w.State, h.Name)
+		if h.Node != nil && h.Node.AllocatablePods() > 0 && h.Node.AllocatablePods() >= bound(st, h.Name) {
+			admits[h.Name] = h.Node.AllocatablePods() - bound(w.State, h.Name)
 		}
 	}
 	for _, pod := range slices.SortedFunc(maps.Keys(places), func(x, y *blocks.Workload) int {
@@ -152,6 +153,55 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 		}
 		if !slices.ContainsFunc(places[pod], finds) {
 			t.Errorf("pods that move use all addresses, and none is left for %s on %v", pod.FullName(), places[pod])
+		}
+	}
+}
+
+// checkScheduled checks that the scheduler finds a node for each pod that a plan moves: by rules that
+// the plan evaluates, with room for its requests. A pod that waits for a node gets the room that the
+// moved pods leave behind.
+func checkScheduled(t *testing.T, after, st *state.State, p *repair.Plan) {
+	t.Helper()
+	left := map[string]blocks.Quantities{}
+	for i := range st.Nodes {
+		n, from := &st.Nodes[i], after
+		left[n.Name] = maps.Clone(n.Allocatable)
+		if slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Node == "" && !w.Ended() && w.Placement.Matcher()(n) }) {
+			from = st
+		}
+		for _, w := range from.Workloads {
+			if w.Node == n.Name && !w.Ended() && w.Scheduling != nil {
+				for name, q := range w.Scheduling.Requests {
+					left[n.Name][name] -= q
+				}
+			}
+		}
+	}
+	for i := range p.Steps {
+		pod := evicted(st, &p.Steps[i])
+		if pod == nil || pod.Controller == nil {
+			continue
+		}
+		x := pod.Scheduling
+		if x == nil || x.Undecided != "" || x.HostPorts && !pod.OfDaemonSet() {
+			t.Errorf("pod %s moves, and may find no node: %+v", pod.FullName(), x)
+			continue
+		}
+		for _, w := range st.Workloads {
+			if w.Scheduling != nil && slices.ContainsFunc(w.Scheduling.Repels, func(r blocks.PodTerm) bool { return r.Matcher(w.Namespace)(pod) }) {
+				t.Errorf("pod %s moves, which %s repels", pod.FullName(), w.FullName())
+			}
+		}
+		if !slices.ContainsFunc(after.Nodes, func(n blocks.Node) bool {
+			if !mayRun(pod, &n) || !left[n.Name].Holds(x.Requests) {
+				return false
+			}
+			for name, q := range x.Requests {
+				left[n.Name][name] -= q
+			}
+			return true
+		}) {
+			t.Errorf("no node has room for pod %s, which moves and requests %v: %v", pod.FullName(), x.Requests, left)
 		}
 	}
 }

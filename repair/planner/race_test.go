@@ -66,7 +66,7 @@ func (w *world) meanwhile() (what string) {
 		w.born++
 		name := fmt.Sprintf("new%d", w.born)
 		w.change(func(x *repair.Pretence) {
-			x.Nodes = append(x.Nodes, blocks.Node{Meta: blocks.Meta{Name: name, Pin: blocks.PinOf("uid-"+name, "1"), Created: x.Cluster.Taken()}, Labels: map[string]string{"zone": "a"}, Ready: true, AllocatablePods: 8})
+			x.Nodes = append(x.Nodes, blocks.Node{Meta: blocks.Meta{Name: name, Pin: blocks.PinOf("uid-"+name, "1"), Created: x.Cluster.Taken()}, Labels: map[string]string{"zone": "a"}, Ready: true, Allocatable: blocks.Quantities{"pods": 8_000}})
 		})
 		return name + " joins"
 	case 6:

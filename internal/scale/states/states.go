@@ -72,7 +72,7 @@ func newState(nodes int) *blocks.Snapshot {
 	}
 	for n := range nodes {
 		s.Nodes = append(s.Nodes, blocks.Node{
-			Meta: meta(stateNode(n)), Labels: map[string]string{"rack": fmt.Sprint(n / rackNodes)}, AllocatablePods: 60, Ready: true,
+			Meta: meta(stateNode(n)), Labels: map[string]string{"rack": fmt.Sprint(n / rackNodes)}, Allocatable: blocks.Quantities{"pods": 60_000}, Ready: true,
 		})
 	}
 	return s

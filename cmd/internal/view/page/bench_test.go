@@ -40,7 +40,7 @@ func crowd(nodes int) *blocks.Snapshot {
 		return fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", 200+n>>16, n>>8&255, n&255)
 	}
 	for n := range nodes {
-		s.Nodes = append(s.Nodes, blocks.Node{Meta: meta(name(n)), AllocatablePods: 110, Ready: true})
+		s.Nodes = append(s.Nodes, blocks.Node{Meta: meta(name(n)), Allocatable: blocks.Quantities{"pods": 110_000}, Ready: true})
 	}
 	for i := range 2 * nodes {
 		owner := blocks.Owner{Kind: blocks.HostOwner, Name: name(i * 7919 % nodes)}
