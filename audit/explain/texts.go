@@ -16,6 +16,9 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
 	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, phrase.PluralCount(p.BlockAddresses(), "address"))
 	s.fact(src, "state", poolState(p))
+	if b := oldestBlock(p); b != nil && p.Created.After(b.Created.Add(x.Grace)) {
+		s.factf(src, "created again", "at %s, after its block %s (%s): something deleted the pool in between, as Tigera's operator does if the Installation lists the CIDR in another notation", p.Created, b.CIDR, b.Created)
+	}
 	s.fact(src, "assigned", assignmentText(p))
 	s.fact(src, "serves", phrase.Uses(p.Uses))
 	s.fact(src, "encapsulation", encapText(p.Pool))
@@ -38,6 +41,16 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	}
 	s.fact(src, "nodes", selectorText(p.NodeSelector, p.NodeSelection))
 	s.fact(src, "namespaces", selectorText(p.NamespaceSelector, p.NamespaceSelection))
+}
+
+// oldestBlock returns the first block of a pool that records when it was created; nil if there is none.
+func oldestBlock(p *state.Pool) (oldest *state.Block) {
+	for _, b := range p.Blocks {
+		if !b.Created.IsZero() && (oldest == nil || oldest.Created.After(b.Created)) {
+			oldest = b
+		}
+	}
+	return oldest
 }
 
 func poolState(p *state.Pool) string {
