@@ -9,16 +9,16 @@ import (
 // BlockRoutes describes the routes to blocks that some nodes of a pool do not learn by BGP.
 type BlockRoutes struct {
 	// Alone are the nodes without a BGP session.
-	Alone []string
+	Alone blocks.Names
 	// From are nodes whose routes reach none of the nodes To. If Both, those of To do not reach From
 	// either. Reason explains why, as a clause.
-	From, To []string
+	From, To blocks.Names
 	Both     bool
 	Reason   string
 	// Reflectors is true if route reflectors or sessions between them are the cause.
 	Reflectors bool
 	// Nodes are all nodes whose routes do not reach each other node, or that lack one's.
-	Nodes []string
+	Nodes blocks.Names
 }
 
 // maxPasses limits how often [Routing.LostBlockRoutes] passes a route on, and maxDifferent the number of
@@ -219,7 +219,7 @@ func (ss *sessions) describe(p *blocks.Pool, order, alone []*group, users map[*g
 			out.Nodes = append(out.Nodes, names(users[g])...)
 		}
 	}
-	for _, n := range []*[]string{&out.Alone, &out.From, &out.To, &out.Nodes} {
+	for _, n := range []*blocks.Names{&out.Alone, &out.From, &out.To, &out.Nodes} {
 		slices.Sort(*n)
 	}
 	return out

@@ -45,12 +45,9 @@ func (r *Routing) Stale(a *blocks.Affinity, b *blocks.Block, p *blocks.Pool) Sta
 	if p != nil {
 		who, _ = r.programmer(p)
 	}
-	owner := "nobody"
-	if b != nil && b.Owner != (blocks.Owner{}) {
-		owner = b.Owner.String()
-		if n := b.Owner.Node(); n != "" {
-			owner = n
-		}
+	var owner blocks.Owner
+	if b != nil {
+		owner = b.Owner
 	}
 	switch {
 	case who == byFelix && s.Attracts:

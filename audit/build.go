@@ -76,7 +76,7 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 }
 
 // Names returns the distinct results of name for the objects, sorted.
-func Names[T any](bs []*T, who func(*T) string) []string {
+func Names[T any](bs []*T, who func(*T) string) blocks.Names {
 	out := make([]string, 0, len(bs))
 	for _, b := range bs {
 		out = append(out, who(b))

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -144,7 +143,7 @@ func (f *Findings) Add(x Finding) {
 	case len(x.Remedies) > 0:
 		x.Fix = FixOf(x.Remedies)
 	case x.Fix.Command == "":
-		x.Fix = Look("calico-audit explain " + phrase.Arg(x.Subject.ID()))
+		x.Fix = Look("calico-audit explain %s", x.Subject.ID())
 	}
 	if x.Evidence == nil {
 		x.Evidence = []state.Evidence{}

@@ -22,8 +22,10 @@ type Fix struct {
 	Commands []string `json:"commands,omitempty"`
 }
 
-// Look returns a read-only command as the next step.
-func Look(command string) Fix { return Fix{Kind: "look", Command: command} }
+// Look returns a read-only command as the next step, with the words quoted for a shell.
+func Look(format string, words ...string) Fix {
+	return Fix{Kind: "look", Command: remedies.Shell(format, words...)}
+}
 
 // FixOf returns the first remedy as the next step.
 func FixOf(ways []remedies.Remedy) Fix {

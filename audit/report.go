@@ -79,8 +79,11 @@ type ReportCluster struct {
 // Time is a time in a report: RFC 3339 in UTC, or "" if unknown.
 type Time struct{ time.Time }
 
-// MarshalJSON implements json.Marshaler: RFC 3339, or "" for the zero time.
-func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(phrase.Time(t.Time)) }
+// String formats the time in RFC 3339, in UTC; "" for the zero time.
+func (t Time) String() string { return phrase.Time(t.Time) }
+
+// MarshalJSON implements json.Marshaler.
+func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(t.String()) }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *Time) UnmarshalJSON(b []byte) error {

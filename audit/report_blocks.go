@@ -86,7 +86,7 @@ func blockReports(st *state.State) []BlockReport {
 	out := make([]BlockReport, 0, len(st.IPBlocks))
 	for _, b := range st.IPBlocks {
 		r := BlockReport{
-			CIDR: b.CIDR.String(), Owner: b.Owner.String(), InUse: b.Used, Available: st.Unused(b),
+			CIDR: b.CIDR.String(), Owner: b.Owner.Affinity(), InUse: b.Used, Available: st.Unused(b),
 			Lent: len(lent[b]), Releasable: b.Releasability.OK,
 		}
 		if b.Pool != nil {

@@ -43,8 +43,17 @@ func (o Owner) Node() string {
 	return ""
 }
 
-// String returns the owner as Calico writes it, "KIND:NAME".
+// String returns the owner as people read it: the node's name, or "no node" for the zero
+// Owner.
 func (o Owner) String() string {
+	if o == (Owner{}) {
+		return "no node"
+	}
+	return cmp.Or(o.Node(), o.Affinity())
+}
+
+// Affinity returns the owner as Calico writes it in spec.affinity, "KIND:NAME".
+func (o Owner) Affinity() string {
 	if o.Kind == NoOwner {
 		return o.Name
 	}

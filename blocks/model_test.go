@@ -20,8 +20,8 @@ func TestOwners(t *testing.T) {
 		"something:else":        {"something", ""},
 	} {
 		o := ParseOwner(text)
-		if o.Kind != want.kind || o.Node() != want.node || o.String() != text {
-			t.Errorf("%q: got kind %q, node %q, written %q", text, o.Kind, o.Node(), o.String())
+		if o.Kind != want.kind || o.Node() != want.node || o.Affinity() != text {
+			t.Errorf("%q: got kind %q, node %q, written %q", text, o.Kind, o.Node(), o.Affinity())
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -86,7 +85,7 @@ func (e *Exporter) unready() string {
 
 func staleReason(a *Audit, age time.Duration) string {
 	return fmt.Sprintf("the data is from %s, %s old: the API server or one of its watches does not respond",
-		phrase.Time(a.Report.Cluster.TakenAt.Time), age.Round(time.Second))
+		a.Report.Cluster.TakenAt.String(), age.Round(time.Second))
 }
 
 // staleResource is the pseudo-resource of the gap for a stale state.

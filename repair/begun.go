@@ -392,7 +392,7 @@ func (b *Begun) mustStay(a *blocks.Affinity) string {
 	case block.SoftDeleted:
 		return "its block is marked deleted: another client is releasing it"
 	case block.Owner != a.Owner:
-		return fmt.Sprintf("its block belongs to %s", OwnerText(block.Owner))
+		return fmt.Sprintf("its block belongs to %s", block.Owner)
 	}
 	return ""
 }

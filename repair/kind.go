@@ -163,7 +163,7 @@ func StepID(k Kind, t state.Subject) string {
 }
 
 // Tidy returns names sorted, without empty ones and duplicates.
-func Tidy(names []string) []string {
+func Tidy(names []string) blocks.Names {
 	out := slices.DeleteFunc(slices.Clone(names), func(s string) bool { return s == "" })
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -184,7 +184,7 @@ func Guards(pairs ...string) []Guard {
 func OrAbsent(s string) string { return cmp.Or(s, Absent) }
 
 // OwnerGuard returns the value of a guard for a block's owner.
-func OwnerGuard(o blocks.Owner) string { return OrAbsent(o.String()) }
+func OwnerGuard(o blocks.Owner) string { return OrAbsent(o.Affinity()) }
 
 // OnlyIf returns value if ok is true, and otherwise "".
 func OnlyIf(ok bool, value string) string {

@@ -1,7 +1,6 @@
 package repair
 
 import (
-	"cmp"
 	"fmt"
 	"time"
 
@@ -52,14 +51,6 @@ func PlanAfter(st *state.State, due blocks.Time) string {
 
 // HostOf returns the node in a value of [GuardOwner], or "".
 func HostOf(owner string) string { return blocks.ParseOwner(owner).Node() }
-
-// OwnerText returns a block's owner for a sentence.
-func OwnerText(o blocks.Owner) string {
-	if o == (blocks.Owner{}) {
-		return "no one"
-	}
-	return cmp.Or(o.Node(), o.String())
-}
 
 // LeftBehind returns a [LeftBehindError] with a text that describes the object that
 // remains.

@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/audit"
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // PlanKind is the kind field of a stored plan.
@@ -142,7 +144,7 @@ type Plan struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// MayFill lists nodes that may run out of their own addresses because pods move to
 	// them.
-	MayFill []string `json:"mayFill,omitempty"`
+	MayFill blocks.Names `json:"mayFill,omitempty"`
 
 	Steps   []Step    `json:"steps"`
 	Refused []Refusal `json:"refused"`
@@ -170,6 +172,9 @@ func (p *Plan) Unapplicable() string {
 	}
 	return ""
 }
+
+// Due is the time at which the second observation is due.
+func (p *Plan) Due() audit.Time { return audit.Time{Time: p.CreatedAt.Add(p.Grace.Duration)} }
 
 // OfFiles reports whether the plan was made from files. Its time is then the newest
 // timestamp in the files and not an observation of the cluster.
@@ -360,10 +365,10 @@ type StrictPreview struct {
 	// pods restart.
 	Borrowers []string `json:"borrowers"`
 	// Starve lists the nodes whose next pod would get no address.
-	Starve []string `json:"starve"`
+	Starve blocks.Names `json:"starve"`
 	// MayStarve lists further nodes whose next pod may get no address: other nodes may
 	// claim the last blocks first, or no pod may be scheduled to the node now.
-	MayStarve []string `json:"mayStarve"`
+	MayStarve blocks.Names `json:"mayStarve"`
 	// Unusable counts the free addresses that no node could use any more, in blocks
 	// without an owner or without a node as owner. It is 0 if the setting is turned off.
 	Unusable int `json:"unusableAddresses"`
@@ -374,8 +379,11 @@ type StrictPreview struct {
 // Duration is a duration in Go's text format, such as "15m0s".
 type Duration struct{ time.Duration }
 
+// String formats the duration without zero units, such as "15m".
+func (d Duration) String() string { return phrase.Duration(d.Duration) }
+
 // MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.Duration.String()), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (d *Duration) UnmarshalText(b []byte) error {

@@ -38,7 +38,7 @@ func (a *Allocator) Age() {
 func (a *Allocator) Owned() map[netip.Prefix]string {
 	out := map[netip.Prefix]string{}
 	for cidr, b := range a.blocks {
-		out[cidr] = b.owner.String()
+		out[cidr] = b.owner.Affinity()
 	}
 	return out
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,10 +28,10 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be read", a.CIDR, phrase.Owner(a.Owner))
+				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be read", a.CIDR, a.Owner)
 				return
 			}
-			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR))
+			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", a.Owner, a.CIDR))
 			x.Absence, x.Remedies, x.Root = true, remedies.Of(st).AffinityRemedies(a, b), remedies.Of(st).RootOfHost(a.Owner.Node())
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))
 			f.Add(x)

@@ -5,7 +5,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -49,7 +48,7 @@ var affinityNotOwner = audit.Check{
 			case stale.Drops && st.NodesRead() && !st.UnreadableNode(a.Owner.Node()):
 				sev = state.Critical
 			}
-			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner)))
+			x := affinityFinding(st, a, sev, fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", a.Owner, a.CIDR, b.Owner))
 			x.Evidence = append(x.Evidence, state.Evidences("effect", effect)...)
 			x.Remedies = remedies.Of(st).AffinityRemedies(a, b)
 			begunHere(st, &x, blocks.Affinities, a.Name, state.HalfDone(a))

@@ -5,7 +5,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,7 +28,7 @@ var affinityStuck = audit.Check{
 			if affinity.Classify(a, state.BareOrNil(b)) != affinity.Unconfirmed || !st.Lasts(a) {
 				return
 			}
-			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", phrase.Owner(a.Owner), a.CIDR, a.Effective()))
+			x := affinityFinding(st, a, state.Warning, fmt.Sprintf("affinity of %s to its block %s stays %s", a.Owner, a.CIDR, a.Effective()))
 			switch {
 			case !state.HalfDone(a) || b.Used > 0:
 			case b.SoftDeleted:

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -28,9 +27,9 @@ var blockCorrupt = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-				Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, phrase.Owner(b.Owner), b.Faults[0]),
-				Evidence: state.Evidences("faults", phrase.List(b.Faults), "owner", phrase.Owner(b.Owner), "sequence", fmt.Sprint(b.Sequence)),
-				Fix:      audit.Look(fmt.Sprintf("kubectl get ipamblocks %s -o yaml", phrase.Arg(b.Name))),
+				Message:  fmt.Sprintf("block %s of %s contradicts itself: %s", b.CIDR, b.Owner, b.Faults[0]),
+				Evidence: state.Evidences("faults", b.Faults, "owner", b.Owner, "sequence", b.Sequence),
+				Fix:      audit.Look("kubectl get ipamblocks %s -o yaml", b.Name),
 			})
 		}
 		for _, g := range st.Unreadable(blocks.Blocks) {
@@ -40,8 +39,8 @@ var blockCorrupt = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.Subject{Kind: state.KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},
 				Message:  fmt.Sprintf("block object %q cannot be parsed: %s %s", g.Name, g.Field, g.Reason),
-				Evidence: state.Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner.String(), "file", g.Source),
-				Fix:      audit.Look(fmt.Sprintf("kubectl get ipamblocks %s -o yaml", phrase.Arg(g.Name))),
+				Evidence: state.Evidences("field", g.Field, "reason", g.Reason, "owner", g.Owner, "file", g.Source),
+				Fix:      audit.Look("kubectl get ipamblocks %s -o yaml", g.Name),
 			})
 		}
 	},

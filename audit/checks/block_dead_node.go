@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
@@ -35,15 +34,11 @@ var blockDeadNode = audit.Check{
 					lent = append(lent, fmt.Sprintf("%s by %s on %s", br.Addr, br.Workload.FullName(), br.User))
 				}
 			}
-			bound := ""
-			if pods := waitingOn(st, []string{host}); len(pods) > 0 {
-				bound = "; Calico's collector cleans up only once pods bound to it are deleted: " + phrase.Some(pods)
-			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
-				Message: fmt.Sprintf("node %q no longer exists, and owns block %s; it holds %s", host, b.CIDR, phrase.Plural(b.Used, "address")) + bound,
-				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "used by live pods elsewhere", phrase.ListBy("; ", lent),
-					"created", b.Created.String(), "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
+				Message: fmt.Sprintf("node %q no longer exists, and owns block %s (addresses in use: %d)", host, b.CIDR, b.Used),
+				Evidence: state.Evidences("owner", host, "in use", b.Used, "used by live pods elsewhere", lent, "bound pods, which keep Calico's collector waiting", waitingOn(st, []string{host}),
+					"created", b.Created, "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
 				Root: remedies.Of(st).RootOfHost(host),
 			})
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
@@ -47,9 +46,9 @@ var blockEmpty = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, phrase.Owner(b.Owner), verdict),
-				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "verdict", verdict,
-					"empty since at least", b.Releasability.EmptySince.String(), collector.EvidenceName, collector.OfBlock(st, b).Text(inUse)),
+				Message: fmt.Sprintf("block %s of %s holds no allocation; %s", b.CIDR, b.Owner, verdict),
+				Evidence: state.Evidences("owner", b.Owner, "pool", state.PoolName(b.Pool), "verdict", verdict,
+					"empty since at least", b.Releasability.EmptySince, collector.EvidenceName, collector.OfBlock(st, b).Text(inUse)),
 				Root: remedies.Of(st).RootOfBlock(b), Remedies: ways,
 			})
 		}

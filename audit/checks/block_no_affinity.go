@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -33,7 +32,7 @@ var blockNoAffinity = audit.Check{
 			}
 			var others []string
 			for _, a := range st.AffinitiesOf(b.CIDR) {
-				others = append(others, phrase.Owner(a.Owner))
+				others = append(others, a.Owner.String())
 			}
 			var ways []remedies.Remedy
 			if !st.NodesRead() || !st.Vanished(host) { // a deleted node's leftovers are cleaned up first
@@ -42,8 +41,8 @@ var blockNoAffinity = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host}, Absence: true,
 				Message: fmt.Sprintf("block %s belongs to %s, which has no affinity to it", b.CIDR, host),
-				Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities of others", phrase.List(others),
-					"created", b.Created.String(), "observed", state.Observed),
+				Evidence: state.Evidences("owner", host, "in use", b.Used, "affinities of others", others,
+					"created", b.Created, "observed", state.Observed),
 				Remedies: ways, Root: remedies.Of(st).RootOfHost(host),
 			})
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -34,9 +33,8 @@ var blockNoPool = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Nodes: []string{b.Owner.Node()},
-				Message:  fmt.Sprintf("block %s of %s lies in no pool and holds %s", b.CIDR, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")),
-				Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used), "created", b.Created.String()),
-				Fix:      audit.Look("calico-audit explain " + b.CIDR.String()),
+				Message:  fmt.Sprintf("block %s of %s lies in no pool (addresses in use: %d)", b.CIDR, b.Owner, b.Used),
+				Evidence: state.Evidences("owner", b.Owner, "in use", b.Used, "created", b.Created),
 			})
 		}
 	},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -39,9 +38,9 @@ var blockNotSelected = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Info, Subject: state.BlockSubject(b), Pools: state.PoolsOf(p), Nodes: []string{h.Name},
-				Message: fmt.Sprintf("block %s of node %s lies in pool %s, which no longer selects the node: %s of %s in use",
-					b.CIDR, h.Name, p.Name, phrase.Plural(len(users), "address"), h.Name),
-				Evidence: state.Evidences("pool", p.Name, "nodeSelector", p.NodeSelector, "used by", phrase.Some(users)),
+				Message: fmt.Sprintf("block %s of node %s lies in pool %s, which no longer selects the node (its addresses in use: %d)",
+					b.CIDR, h.Name, p.Name, len(users)),
+				Evidence: state.Evidences("pool", p.Name, "nodeSelector", p.NodeSelector, "used by", users),
 				Remedies: f.Check.Remedies,
 			})
 		}
@@ -50,7 +49,7 @@ var blockNotSelected = audit.Check{
 
 // automaticUsers names the live pods and tunnels of a node with addresses of a block. It omits pods
 // that ask for a pool or an address, because Calico ignores selectors for those.
-func automaticUsers(st *state.State, b *state.Block, node string, p *state.Pool) (out []string) {
+func automaticUsers(st *state.State, b *state.Block, node string, p *state.Pool) (out blocks.Names) {
 	for i, o := range b.Ordinals {
 		if o == blocks.Free {
 			continue

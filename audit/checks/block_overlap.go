@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -40,15 +39,15 @@ var blockOverlap = audit.Check{
 func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 	x := audit.Finding{
 		Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()},
-		Evidence: state.Evidences("in use", fmt.Sprint(b.Used)), Fix: audit.Look("calico-audit explain " + b.CIDR.String()),
+		Evidence: state.Evidences("in use", b.Used),
 	}
-	var with []string
+	var with blocks.Names
 	for _, o := range outer {
-		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, phrase.Owner(o.Owner)))
+		with = append(with, fmt.Sprintf("%s of %s", o.CIDR, o.Owner))
 		x.Pools = append(x.Pools, state.PoolsOf(o.Pool)...)
 		x.Nodes = append(x.Nodes, o.Owner.Node())
-		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR.String(), "other object", o.Name, "other owner", phrase.Owner(o.Owner),
-			"in use in the other", fmt.Sprint(o.Used), "in use in both", fmt.Sprint(sharedOrdinals(b, o)))...)
+		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR, "other object", o.Name, "other owner", o.Owner,
+			"in use in the other", o.Used, "in use in both", sharedOrdinals(b, o))...)
 	}
 	// If two objects have one CIDR, no plan changes either.
 	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
@@ -58,7 +57,7 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 			break
 		}
 	}
-	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, phrase.Owner(b.Owner), phrase.List(with))
+	x.Message = fmt.Sprintf("block %s of %s overlaps block %s", b.CIDR, b.Owner, with)
 	return x
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -47,7 +46,7 @@ var blockSizeMismatch = audit.Check{
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{b.Owner.Node()}, Message: message, Absence: sev == state.Error,
 				Evidence: state.Evidences("pool", b.Pool.Name, "pool's block size", fmt.Sprintf("/%d", b.Pool.BlockSize), "claimable over it", risk,
-					"owner", phrase.Owner(b.Owner), "in use", fmt.Sprint(b.Used)),
+					"owner", b.Owner, "in use", b.Used),
 				Remedies: ways,
 			})
 		}

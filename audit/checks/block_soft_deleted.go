@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/handles"
@@ -30,7 +29,7 @@ var blockSoftDeleted = audit.Check{
 			x := audit.Finding{
 				Severity: state.Warning, Subject: s, Pools: state.PoolsOf(pool), Nodes: []string{node},
 				Message:  fmt.Sprintf("%s is marked deleted and was never removed", what),
-				Evidence: state.Evidences("created", m.Created.String(), "last written", m.Written.String()),
+				Evidence: state.Evidences("created", m.Created, "last written", m.Written),
 				Remedies: []remedies.Remedy{remedies.FinishDelete.Unless(stands)},
 			}
 			begunHere(st, &x, r, m.Name, m.ByUs)
@@ -38,12 +37,12 @@ var blockSoftDeleted = audit.Check{
 		}
 		for _, b := range st.IPBlocks {
 			if b.SoftDeleted {
-				add(blocks.Blocks, state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner)), b.Meta, b.Pool, b.Owner.Node(), st.FinishBlockBar(b))
+				add(blocks.Blocks, state.BlockSubject(b), fmt.Sprintf("block %s of %s", b.CIDR, b.Owner), b.Meta, b.Pool, b.Owner.Node(), st.FinishBlockBar(b))
 			}
 		}
 		for i := range st.Affinities {
 			if a := &st.Affinities[i]; a.SoftDeleted {
-				add(blocks.Affinities, state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", phrase.Owner(a.Owner), a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node(), st.FinishAffinityBar(a, st.BlockOf(a.CIDR)))
+				add(blocks.Affinities, state.AffinitySubject(a), fmt.Sprintf("affinity of %s to %s", a.Owner, a.CIDR), a.Meta, st.PoolOf(a.CIDR), a.Owner.Node(), st.FinishAffinityBar(a, st.BlockOf(a.CIDR)))
 			}
 		}
 		for _, h := range st.Handles {

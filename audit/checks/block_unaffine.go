@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -32,7 +31,7 @@ var blockUnaffine = audit.Check{
 			sev, lost := state.Info, ""
 			if st.IPAM.StrictAffinity {
 				sev = state.Warning
-				lost = fmt.Sprintf("; strict affinity makes its other %s unusable", phrase.Plural(st.Unused(b), "address"))
+				lost = fmt.Sprintf("; strict affinity makes its free addresses unusable: %d", st.Unused(b))
 			}
 			var nodes []string
 			seen := map[string]bool{}
@@ -44,8 +43,8 @@ var blockUnaffine = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: nodes,
-				Message:  fmt.Sprintf("block %s has no owner and %s in use%s", b.CIDR, phrase.Plural(b.Used, "address"), lost),
-				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", fmt.Sprint(b.Used), "used on", phrase.List(nodes)),
+				Message:  fmt.Sprintf("block %s has no owner (addresses in use: %d)%s", b.CIDR, b.Used, lost),
+				Evidence: state.Evidences("pool", state.PoolName(b.Pool), "in use", b.Used, "used on", nodes),
 				Remedies: f.Check.Remedies,
 			})
 		}

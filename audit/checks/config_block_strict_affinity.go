@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -34,8 +33,8 @@ var configBlockStrictAffinity = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Info, Subject: state.ConfigSubject(),
-			Message:  fmt.Sprintf("Calico ignores strictAffinity: true in %s; the IPAM configuration says %t", phrase.Plural(len(marked), "block"), st.IPAM.StrictAffinity),
-			Evidence: state.Evidences("blocks", phrase.List(marked), "strictAffinity in the IPAM configuration", fmt.Sprint(st.IPAM.StrictAffinity)),
+			Message:  fmt.Sprintf("Calico ignores strictAffinity: true in blocks (%d); the IPAM configuration says %t", len(marked), st.IPAM.StrictAffinity),
+			Evidence: state.Evidences("blocks", marked, "strictAffinity in the IPAM configuration", st.IPAM.StrictAffinity),
 			Fix:      audit.Look("calicoctl ipam show --show-configuration"),
 		})
 	},

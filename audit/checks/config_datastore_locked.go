@@ -28,7 +28,7 @@ var configDatastoreLocked = audit.Check{
 		}
 		f.Add(audit.Finding{
 			Severity: state.Error, Subject: state.ClusterSubject(st), Message: "the datastore is locked: new pods get no network until " + end,
-			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", st.Info.Written.String()),
+			Evidence: state.Evidences("object", "ClusterInformation default", "datastoreReady", "false", "last written", st.Info.Written),
 			Remedies: ways,
 		})
 	},

@@ -30,7 +30,7 @@ var configGCDisabled = audit.Check{
 		if why := collector.Off(c); why != "" {
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.ClusterSubject(st), Message: "Calico's garbage collection is off: " + why,
-				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", c.Written.String()),
+				Evidence: state.Evidences("object", "KubeControllersConfiguration default", "last written", c.Written),
 				Fix:      audit.Look("kubectl get kubecontrollersconfigurations -o yaml"), Remedies: f.Check.Remedies[:1],
 			})
 		} else if g := st.FirstMissing(state.OtherIPAMReads); g != nil {

@@ -29,7 +29,7 @@ var configIgnored = audit.Check{
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.Subject{Kind: state.KindConfig, Name: c.Name},
 				Message:  fmt.Sprintf("IPAM configuration %s has no effect: Calico reads only the one named default", c.Name),
-				Evidence: append(state.Evidences("created", c.Created.String()), withoutEffect(c, &st.IPAM)...),
+				Evidence: append(state.Evidences("created", c.Created), withoutEffect(c, &st.IPAM)...),
 				Remedies: f.Check.Remedies,
 			})
 		}

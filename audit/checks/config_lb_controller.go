@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/services"
@@ -50,23 +49,23 @@ var configLBController = audit.Check{
 		}
 		if len(pools) == 0 || !c.Present || runs {
 			x := audit.Finding{Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Absence: true}
-			var did []string
+			var did blocks.Names
 			if twice := services.Twice(st); len(twice) > 0 {
-				did = append(did, fmt.Sprintf("gave %s several addresses of a family", phrase.Plural(len(twice), "Service")))
+				did = append(did, "gave Services several addresses of a family")
 				for _, s := range twice {
 					oldest, all := s.Keep()
-					x.Evidence = append(x.Evidence, state.Evidence{Name: s.Namespace + "/" + s.Name, Value: phrase.List(all)})
+					x.Evidence = append(x.Evidence, state.Evidences(s.Namespace+"/"+s.Name, all)...)
 					x.Remedies = append(x.Remedies, keepOne(s.Namespace, s.Name, oldest))
 				}
 			}
 			if ignored := services.Ignored(st); len(ignored) > 0 {
-				did = append(did, fmt.Sprintf("ignores spec.loadBalancerIP, by which %s an address and %s", phrase.PluralVerb(len(ignored), "Service", "asks for", "ask for"), phrase.One(len(ignored), "waits", "wait")))
+				did = append(did, "ignores spec.loadBalancerIP, by which waiting Services ask for an address")
 				for _, s := range ignored {
 					x.Evidence = append(x.Evidence, state.Evidence{Name: s.Key().String(), Value: "asks for " + s.Asks.String()})
 					x.Remedies = append(x.Remedies, askByAnnotation(s.Namespace, s.Name, s.Asks.String()))
 				}
 			}
-			if x.Message = "kube-controllers' loadBalancer controller " + phrase.Each(did); len(did) > 0 {
+			if x.Message = "kube-controllers' loadBalancer controller " + did.String(); len(did) > 0 {
 				f.Add(x)
 			}
 			return
@@ -77,17 +76,16 @@ var configLBController = audit.Check{
 				pending = append(pending, st.Services[i].Key().String())
 			}
 		}
-		message := fmt.Sprintf("%s %s for LoadBalancer Services, but kube-controllers' loadBalancer controller is not configured",
-			state.PoolNames(pools), phrase.One(len(pools), "is", "are"))
+		message := fmt.Sprintf("kube-controllers' loadBalancer controller is not configured for the LoadBalancer pools (%s)", state.PoolsOf(pools...))
 		leaked := services.Leaked(st)
 		if len(leaked) > 0 {
-			message += fmt.Sprintf("; %s allocated to Services that no longer exist", phrase.NumberIs(len(leaked), "address"))
+			message += fmt.Sprintf("; addresses still allocated to deleted Services: %d", len(leaked))
 			fix.Effect += ", and those of deleted Services are released" // kube-controllers pkg/controllers/loadbalancer, syncIPAM
 		}
 		f.Add(audit.Finding{
 			Severity: state.Warning, Subject: state.ConfigSubject(), Pools: state.PoolsOf(pools...), Message: message, Absence: len(leaked) > 0,
-			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", c.Written.String(), "pending Services", phrase.List(pending),
-				"allocated to deleted Services", phrase.Some(leaked)),
+			Evidence: state.Evidences("object", "KubeControllersConfiguration default", field, "not set", "last written", c.Written, "pending Services", pending,
+				"allocated to deleted Services", leaked),
 			Remedies: []remedies.Remedy{fix},
 		})
 	},
@@ -95,8 +93,8 @@ var configLBController = audit.Check{
 
 // keepOne annotates a Service with the addresses that it keeps. The controller releases the others
 // (syncService).
-func keepOne(namespace, name string, addresses []string) remedies.Remedy {
-	return remedies.ByHand(fmt.Sprintf("annotate Service %s/%s with the addresses that it keeps, such as the oldest of each family: %s", namespace, name, phrase.List(addresses)),
+func keepOne(namespace, name string, addresses blocks.Names) remedies.Remedy {
+	return remedies.ByHand(fmt.Sprintf("annotate Service %s/%s with the addresses that it keeps, such as the oldest of each family: %s", namespace, name, addresses),
 		"Calico's controller releases its other addresses", "clients that use another address of the Service lose it", annotate(namespace, name, addresses))
 }
 
@@ -106,5 +104,5 @@ func askByAnnotation(namespace, name, address string) remedies.Remedy {
 }
 
 func annotate(namespace, name string, addresses []string) string {
-	return fmt.Sprintf("kubectl annotate service --namespace %s %s %s", phrase.Arg(namespace), phrase.Arg(name), phrase.Arg(`projectcalico.org/loadBalancerIPs=["`+strings.Join(addresses, `","`)+`"]`))
+	return remedies.Shell("kubectl annotate service --namespace %s %s %s", namespace, name, `projectcalico.org/loadBalancerIPs=["`+strings.Join(addresses, `","`)+`"]`)
 }

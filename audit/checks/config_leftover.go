@@ -2,7 +2,6 @@ package checks
 
 import (
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -27,7 +26,7 @@ var configLeftover = audit.Check{
 		for _, l := range remedies.Of(st).Leftovers {
 			x := audit.Finding{
 				Severity: state.Info, Subject: state.Subject{Kind: state.KindConfig, Name: l.Run}, Root: l.RootID(), Message: l.Text(),
-				Evidence: state.Evidences("objects", phrase.List(l.Names()), "last written by the run", l.Since.String()),
+				Evidence: state.Evidences("objects", l.Names(), "last written by the run", l.Since),
 			}
 			if l.Matters() {
 				x.Severity = state.Warning

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -25,7 +24,7 @@ var configNoAutoBlocks = audit.Check{
 		if st.IPAM.AutoAllocateBlocks {
 			return
 		}
-		var nodes, waiting []string
+		var nodes, waiting blocks.Names
 		for _, h := range st.NodeStates {
 			if h.Node == nil || !lacksFreeAddress(st, h) {
 				continue
@@ -42,13 +41,12 @@ var configNoAutoBlocks = audit.Check{
 		}
 		sev, text := state.Warning, "their next pods get none"
 		if len(waiting) > 0 {
-			sev, text = state.Error, phrase.NumberIs(len(waiting), "pod")+" waiting there"
+			sev, text = state.Error, fmt.Sprintf("pods waiting there: %d", len(waiting))
 		}
 		f.Add(audit.Finding{
 			Absence: true, Severity: sev, Subject: state.ConfigSubject(), Nodes: nodes,
-			Message: fmt.Sprintf("automatic blocks are off, and %s no free address left (%s): %s",
-				phrase.PluralVerb(len(nodes), "node", "has", "have"), phrase.List(nodes), text),
-			Evidence: state.Evidences("nodes without a free address", phrase.List(nodes), "waiting pods", phrase.List(waiting), "autoAllocateBlocks", "false"),
+			Message:  fmt.Sprintf("automatic blocks are off, and no free address is left on %s: %s", nodes, text),
+			Evidence: state.Evidences("nodes without a free address", nodes, "waiting pods", waiting, "autoAllocateBlocks", "false"),
 			Remedies: f.Check.Remedies,
 		})
 	},

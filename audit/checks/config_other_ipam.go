@@ -34,7 +34,7 @@ var configOtherIPAM = audit.Check{
 		case other.Cluster:
 			x.Message = other.Reason
 			left := beside.Objects(st)
-			x.Evidence = state.Evidences("its pods", phrase.Some(slices.Sorted(maps.Values(agents))), "waiting pods", waiting.OfOthers(st), "objects of Calico's IPAM", left)
+			x.Evidence = state.Evidences("its pods", slices.Sorted(maps.Values(agents)), "waiting pods", waiting.OfOthers(st), "objects of Calico's IPAM", left)
 			warn := func(nodes []string, by remedies.Remedy, format string, args ...any) {
 				x.Severity, x.Nodes, x.Absence, x.Remedies = state.Warning, nodes, true, []remedies.Remedy{by}
 				x.Message = fmt.Sprintf(format, args...) + "; " + other.Reason
@@ -43,51 +43,51 @@ var configOtherIPAM = audit.Check{
 			astray, where := beside.Astray(st)
 			switch {
 			case len(lost) > 0:
-				warn(lost, remedies.RestartFlannel, "flannel has not registered %s, unlike other nodes, which have no route to its pods", phrase.Some(lost))
+				warn(lost, remedies.RestartFlannel, "flannel has not registered %s, unlike other nodes, which have no route to its pods", lost)
 			case len(lacking) > 0:
-				warn(lacking, remedies.AssignPodCIDR, "pods wait on %s, which %s no podCIDR, unlike other nodes", phrase.Some(lacking), phrase.One(len(lacking), "has", "have"))
+				warn(lacking, remedies.AssignPodCIDR, "pods wait on %s without a podCIDR, unlike other nodes", lacking)
 			case len(astray) > 0:
-				warn(astray, remedies.RestartFlannel, "flannel registered %s, which is not its InternalIP, unlike on the other nodes: they send traffic for its pods there, and it sends its own from there", phrase.Some(where))
+				warn(astray, remedies.RestartFlannel, "flannel registered %s, which is not its InternalIP, unlike on the other nodes: they send traffic for its pods there, and it sends its own from there", where)
 			case other.Mixed:
 				x.Remedies = []remedies.Remedy{remedies.StopUpgrade} // its records are leaked only when the pods have ended
 			case beside.Tunnels(st):
 				x.Remedies = []remedies.Remedy{remedies.RemoveOtherCNI}
-			case left != "":
+			case len(left) > 0:
 				x.Remedies = []remedies.Remedy{remedies.CleanUpIPAM}
 			}
 		case len(other.Pods) > 0:
 			if nodes, unrouted := beside.FromFlannel(st, other.Pods); len(nodes) > 0 {
-				x.Message = fmt.Sprintf("%s %s migrating from flannel", phrase.Some(nodes), phrase.One(len(nodes), "is", "are"))
+				x.Message = fmt.Sprintf("migration from flannel is under way on %s", nodes)
 				x.Nodes, x.Remedies = nodes, []remedies.Remedy{remedies.LeaveFlannel}
 				if len(unrouted) > 0 {
 					x.Severity = state.Warning
-					x.Message += fmt.Sprintf(", and no block contains the addresses of %s %s: nodes that have migrated have no route to them", phrase.One(len(unrouted), "pod", "pods"), phrase.Some(unrouted))
+					x.Message += fmt.Sprintf("; migrated nodes have no route to these pods, which no block contains: %s", unrouted)
 				}
 				break
 			}
-			x.Message = fmt.Sprintf("%s not get an address from Calico's IPAM: %s", phrase.PluralVerb(len(other.Pods), "pod", "does", "do"), phrase.Some(phrase.FullNames(other.Pods)))
+			x.Message = fmt.Sprintf("pods get no address from Calico's IPAM: %s", phrase.FullNames(other.Pods))
 			for _, w := range other.Pods[:min(len(other.Pods), 3)] {
 				x.Evidence = append(x.Evidence, state.Evidence{Name: w.FullName(), Value: st.OtherIPAMOf(w)})
 			}
-			var nodes []string
+			var nodes blocks.Names
 			for _, w := range other.Pods {
 				if !w.Extras().NoIPAM && w.Node != "" && !slices.Contains(nodes, w.Node) {
 					nodes = append(nodes, w.Node)
 				}
 			}
 			if slices.Sort(nodes); len(nodes) > 0 {
-				x.Remedies = []remedies.Remedy{remedies.UseCalico(phrase.Some(nodes))}
+				x.Remedies = []remedies.Remedy{remedies.UseCalico(nodes.String())}
 			}
 		default:
 			pods, nodes := beside.Calico(st, agents)
 			if len(pods) == 0 {
 				return
 			}
-			x.Message = fmt.Sprintf("another network runs alongside Calico's IPAM: %s an address of a node's podCIDR that no block records: %s", phrase.PluralVerb(len(pods), "pod", "has", "have"), phrase.Some(pods))
+			x.Message = fmt.Sprintf("another network runs alongside Calico's IPAM: pods have addresses of a node's podCIDR that no block records: %s", pods)
 			for _, node := range nodes {
 				x.Evidence = append(x.Evidence, state.Evidence{Name: node, Value: agents[node]})
 			}
-			x.Remedies = []remedies.Remedy{remedies.UseCalico(phrase.Some(nodes)), remedies.InstallCanal}
+			x.Remedies = []remedies.Remedy{remedies.UseCalico(nodes.String()), remedies.InstallCanal}
 		}
 		f.Add(x)
 	},

@@ -8,7 +8,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -36,8 +35,8 @@ var configStrictAffinity = audit.Check{
 			if x := part.evaluate(st); x != nil {
 				x.Subject = state.ConfigSubject()
 				x.Evidence = append(x.Evidence, state.Evidences(
-					"strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-					"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "object", presentText(st))...)
+					"strictAffinity", st.IPAM.StrictAffinity, "autoAllocateBlocks", st.IPAM.AutoAllocateBlocks,
+					"maxBlocksPerHost", st.IPAM.MaxBlocksPerHost, "object", presentText(st))...)
 				f.Add(*x)
 				return
 			}
@@ -89,7 +88,7 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 	if st.IPAM.StrictAffinity {
 		return nil
 	}
-	var windows []string
+	var windows blocks.Names
 	for _, h := range st.NodeStates {
 		if h.Node != nil && h.Node.Windows {
 			windows = append(windows, h.Name)
@@ -99,8 +98,8 @@ func windowsRequiresStrict(st *state.State) *audit.Finding {
 		return nil
 	}
 	return &audit.Finding{
-		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", phrase.List(windows)),
-		Evidence: state.Evidences("Windows nodes", phrase.List(windows)),
+		Severity: state.Error, Nodes: windows, Message: fmt.Sprintf("strict affinity is off, and Windows nodes need it on: %s", windows),
+		Evidence: state.Evidences("Windows nodes", windows),
 		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }
@@ -110,7 +109,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	if !st.IPAM.StrictAffinity {
 		return nil
 	}
-	var blockless []string
+	var blockless blocks.Names
 	root := ""
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -125,14 +124,14 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Absence: true, Severity: state.Warning, Nodes: blockless,
-		Message:  fmt.Sprintf("strict affinity is on, and %s without an unused address of their own can neither claim a block nor borrow: %s", phrase.Plural(len(blockless), "node"), phrase.List(blockless)),
-		Evidence: state.Evidences("nodes that cannot allocate", phrase.List(blockless), "waiting pods", phrase.List(waitingOn(st, blockless))),
+		Message:  fmt.Sprintf("strict affinity is on, and nodes without a free address of their own can neither claim a block nor borrow: %s", blockless),
+		Evidence: state.Evidences("nodes that cannot allocate", blockless, "waiting pods", waitingOn(st, blockless)),
 		Root:     root,
 	}
 }
 
 // waitingOn lists the pods of some nodes that wait for an address.
-func waitingOn(st *state.State, nodes []string) []string {
+func waitingOn(st *state.State, nodes []string) blocks.Names {
 	var out []string
 	for _, name := range nodes {
 		for _, w := range st.NodeState(name).Workloads {
@@ -157,7 +156,7 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 			}
 		}
 	}
-	var concerned, reasons []string
+	var concerned, reasons blocks.Names
 	total := 0
 	for _, p := range st.Pools {
 		if n := dropped[p]; n > 0 {
@@ -171,11 +170,11 @@ func blackholesRequireStrict(st *state.State) *audit.Finding {
 	}
 	return &audit.Finding{
 		Severity: state.Warning, Root: remedies.Of(st).RootOfDropped(),
-		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", phrase.List(concerned)),
+		Message: fmt.Sprintf("strict affinity is off, so nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses: %s", concerned),
 		Evidence: state.Evidences("topology", strings.Join(reasons, "; "),
 			"scope", "the setting takes effect immediately in the whole cluster; strictAffinity in a block is ignored",
-			"existing addresses", fmt.Sprintf("borrowed addresses (%s) stay borrowed until their pods restart", phrase.Plural(total, "address")),
-			"nodes that could not allocate then", phrase.List(remedies.Of(st).WouldNotAllocate())),
+			"existing addresses", fmt.Sprintf("stay borrowed until their pods restart: %d", total),
+			"nodes that could not allocate then", remedies.Of(st).WouldNotAllocate()),
 		Remedies: remedies.Of(st).StrictRemedies(),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/handles"
@@ -31,8 +30,8 @@ var handleCount = audit.Check{
 			if wrong := state.Miscounts(h, refs); len(wrong) > 0 {
 				f.Add(audit.Finding{
 					Absence: true, Severity: state.Info, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h), Nodes: []string{refs[0].Attributes().Node},
-					Message:  fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong)),
-					Evidence: state.Evidences("differences", phrase.List(wrong), "last written", h.Written.String(), "observed", state.Observed),
+					Message:  fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, wrong),
+					Evidence: state.Evidences("differences", wrong, "last written", h.Written, "observed", state.Observed),
 					Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 				})
 			}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/handles"
@@ -32,14 +31,14 @@ var handleLeaked = audit.Check{
 				f.SkipPartial("not evaluated for handle %s: a block that cannot be read may refer to it", h.ID)
 				return
 			}
-			var named []string
+			var named blocks.Names
 			for _, c := range h.Blocks {
 				named = append(named, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(h.ID), Pools: handlePools(st, h),
 				Message:  fmt.Sprintf("no block refers to handle %s", h.ID),
-				Evidence: state.Evidences("it names", phrase.OrNone(phrase.List(named)), "created", h.Created.String(), "last written", h.Written.String(), "observed", state.Observed),
+				Evidence: state.Evidences("it names", named.String(), "created", h.Created, "last written", h.Written, "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.MendHandles.Unless(handles.ReconcileBar(st, h))},
 			})
 		})

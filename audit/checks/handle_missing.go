@@ -40,15 +40,15 @@ var handleMissing = audit.Check{
 			}
 			attr := refs[0].Attributes()
 			missing := &blocks.Handle{Meta: blocks.Meta{Name: id}, ID: attr.Handle}
-			var addrs []string
+			var addrs blocks.Names
 			for _, r := range refs {
 				addrs = append(addrs, r.Addr().String())
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.HandleSubject(attr.Handle), Pools: state.PoolsOf(refs[0].Block.Pool), Nodes: []string{attr.Node},
-				Message: fmt.Sprintf("handle %s does not exist, and %s recorded under it: %s", attr.Handle, phrase.NumberIs(len(refs), "address"), phrase.List(addrs)),
-				Evidence: state.Evidences("addresses", phrase.List(addrs), "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
-					"assigned", attr.Assigned.String(), "observed", state.Observed),
+				Message: fmt.Sprintf("handle %s does not exist, although blocks record it for %s", attr.Handle, addrs),
+				Evidence: state.Evidences("addresses", addrs, "pod", phrase.FullName(attr.Namespace, attr.Pod), "node", attr.Node,
+					"assigned", attr.Assigned, "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.CreateHandle.Unless(handles.CreateBar(st, missing))},
 			})
 		})

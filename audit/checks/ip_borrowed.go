@@ -34,8 +34,8 @@ var ipBorrowed = audit.Check{
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.IPSubject(b.Addr, b.User), Pools: state.PoolsOf(b.Block.Pool), Nodes: []string{b.Owner},
 				Message: fmt.Sprintf("%s is used on %s by %s, but its block belongs to %s", b.Addr, b.User, user, b.Owner),
-				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-					"used by", user, "handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned.String()),
+				Evidence: state.Evidences("owner", b.Owner, "borrower", b.User, "block", b.Block.CIDR, "pool", state.PoolName(b.Block.Pool),
+					"used by", user, "handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned),
 				Root: remedies.Of(st).RootOfBorrow(b), Remedies: remedies.Of(st).BorrowRemedies(b),
 			})
 		}

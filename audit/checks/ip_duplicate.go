@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/duplicate"
@@ -50,7 +49,7 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 		return
 	}
 	r, allocated := st.Allocation(a)
-	var who, nodes []string
+	var who, nodes blocks.Names
 	for _, u := range d.Users {
 		who = append(who, fmt.Sprintf("%s on %s", u, u.Node))
 		nodes = append(nodes, u.Node)
@@ -65,9 +64,9 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 	}
 	x := audit.Finding{
 		Absence: true, Severity: state.Critical, Subject: state.Subject{Kind: state.KindIP, IP: a.String()}, Pools: state.PoolsOf(st.EnabledPool(a)), Nodes: nodes,
-		Message:  fmt.Sprintf("%s is used by %s", a, strings.Join(who, " and by ")),
-		Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "allocated to", named),
-		Fix:      audit.Look("calico-audit explain " + a.String()), Remedies: duplicateRemedies(st, d),
+		Message:  fmt.Sprintf("%s is used by %s", a, who),
+		Evidence: state.Evidences("used by", who, "allocated to", named),
+		Remedies: duplicateRemedies(st, d),
 	}
 	if d.Owner != nil {
 		x.Evidence = append(x.Evidence, state.Evidences("keeps the address", fmt.Sprintf("%s: %s", d.Owner, d.Why))...)
@@ -79,7 +78,7 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 // duplicateRemedies leave an address to its owner. Pods that got it from another network first need
 // Calico's.
 func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Remedy) {
-	var nodes []string
+	var nodes blocks.Names
 	var last *blocks.Workload // the other IPAM has recorded the address for the pod that started last
 	if st.OtherIPAM().Cluster && len(d.Users) > 1 && !slices.ContainsFunc(d.Users, func(u state.LiveUse) bool { return u.Pod == nil }) {
 		last = slices.MaxFunc(d.Users, func(a, b state.LiveUse) int { return cmp.Compare(a.Pod.Created, b.Pod.Created) }).Pod
@@ -101,7 +100,7 @@ func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Re
 		}
 	}
 	if slices.Sort(nodes); len(nodes) > 0 {
-		out = append(out, remedies.UseCalico(phrase.Some(nodes)))
+		out = append(out, remedies.UseCalico(nodes.String()))
 	}
 	return out
 }

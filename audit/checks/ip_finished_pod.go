@@ -42,8 +42,8 @@ var ipFinishedPod = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: s, Pools: state.PoolsOf(a.Pool),
-				Message: fmt.Sprintf("finished pods hold %d of the %s that %s has in %s", len(a.Refs), phrase.Plural(a.Of, "address"), a.Node, poolOrNone(a.Pool)),
-				Evidence: state.Evidences("finished pods", fmt.Sprintf("%d: %s", len(a.Pods), phrase.Some(phrase.FullNames(a.Pods))), "finished first", first.EndedAt().String(),
+				Message: fmt.Sprintf("finished pods hold %d of the %d addresses of %s in %s", len(a.Refs), a.Of, a.Node, poolOrNone(a.Pool)),
+				Evidence: state.Evidences("finished pods", fmt.Sprintf("%d: %s", len(a.Pods), phrase.FullNames(a.Pods)), "finished first", first.EndedAt(),
 					"needed because", why, collector.EvidenceName, collector.OfAddresses(st, a.Refs)),
 				Remedies: []remedies.Remedy{remedies.DeleteFinishedOf(a.Node, a.Pods)},
 			})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -73,7 +72,7 @@ var ipHostInUse = audit.Check{
 					f.SkipPartial("not evaluated for %s: block %s is corrupt", a, b.CIDR)
 					continue
 				}
-				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, b.Owner)
 			}
 			var named string
 			for _, w := range st.Users(a) {

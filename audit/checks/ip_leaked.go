@@ -52,8 +52,8 @@ func leakFinding(st *state.State, r state.AllocationRef, v state.Validity) audit
 	x := audit.Finding{
 		Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 		Message: fmt.Sprintf("%s is allocated, and its owner no longer exists: %s", r.Addr(), v.Why()),
-		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", handle,
-			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", attr.Assigned.String(), "sequence", sequence, "caution", caution, "observed", state.Observed),
+		Evidence: state.Evidences("block", r.Block.CIDR, "owner of the block", r.Block.Owner, "handle", handle,
+			"node", attr.Node, "machine", machineNote(st, attr.Node), "type", attr.Extras().Type, "assigned", attr.Assigned, "sequence", sequence, "caution", caution, "observed", state.Observed),
 		Root: remedies.Of(st).RootOfLeak(r),
 	}
 	if x.Root == "leaks" { // this address may need another remedy than the last one
@@ -82,15 +82,15 @@ func machineNote(st *state.State, node string) string {
 // so the address must not be assigned again.
 func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
 	if uses := st.ProvenUses(r); len(uses) > 0 {
-		var where, nodes []string
+		var where, nodes blocks.Names
 		for _, u := range uses {
 			where = append(where, hosts.NamespaceText(u.View.Node, u.Namespace))
 			if !slices.Contains(nodes, u.View.Node) {
 				nodes = append(nodes, u.View.Node)
 			}
 		}
-		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), v.Why(), phrase.Each(nodes))
-		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.ListBy("; ", where) + "; not releasable"})
+		x.Message = fmt.Sprintf("%s is allocated, no object owns it (%s), and it is still in use on %s", r.Addr(), v.Why(), nodes)
+		x.Evidence = append(x.Evidence, state.Evidence{Name: "still in use", Value: phrase.List(where) + "; not releasable"})
 		x.Evidence = append(x.Evidence, hostUseEvidence(uses...)...)
 		x.Remedies = []remedies.Remedy{remedies.EndUse(uses)}
 		x.Nodes = append(x.Nodes, nodes...)

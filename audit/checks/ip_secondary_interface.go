@@ -37,7 +37,7 @@ var ipSecondaryInterface = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.IPSubject(r.Addr(), w.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 				Message: fmt.Sprintf("%s is used by pod %s on %s on a secondary interface, and Calico's collector frees it", r.Addr(), w.FullName(), w.Node),
-				Evidence: state.Evidences("used by", w.FullName(), "network", w.AttachedOf(r.Addr()), "block", r.Block.CIDR.String(), "handle", attr.Handle,
+				Evidence: state.Evidences("used by", w.FullName(), "network", w.AttachedOf(r.Addr()), "block", r.Block.CIDR, "handle", attr.Handle,
 					collector.EvidenceName, p.Text("pod "+w.FullName())),
 				Root: "secondary-interfaces", Remedies: remedies.Secondary,
 			})

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -46,13 +45,13 @@ var ipUnallocated = audit.Check{
 			}
 			block := "does not exist"
 			if b := x.Block; b != nil {
-				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, phrase.Owner(b.Owner))
+				block = fmt.Sprintf("%s of %s calls it free", b.CIDR, b.Owner)
 			}
 			u := users[0]
 			f.Add(audit.Finding{
 				Severity: state.Critical, Subject: state.IPSubject(a, u.Node), Pools: state.PoolsOf(pool), Absence: true,
 				Message:  fmt.Sprintf("%s is used by %s on %s, and no block records it", a, u, u.Node),
-				Evidence: state.Evidences("used by", u.String(), "by evidence of", u.Source, "pool", pool.Name, "block", block),
+				Evidence: state.Evidences("used by", u, "by evidence of", u.Source, "pool", pool.Name, "block", block),
 				Root:     remedies.Of(st).RootOfUnrecorded(), Remedies: remedies.Of(st).RecordRemedies(a),
 			})
 		})

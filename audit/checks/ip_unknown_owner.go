@@ -36,9 +36,8 @@ var ipUnknownOwner = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Info, Subject: state.IPSubject(r.Addr(), attr.Node), Pools: state.PoolsOf(r.Block.Pool), Nodes: []string{r.Block.Owner.Node()},
 				Message: fmt.Sprintf("%s is allocated to an unknown owner: %s", r.Addr(), r.Why()),
-				Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", phrase.OrNone(attr.Handle),
-					"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", attr.Assigned.String()),
-				Fix: audit.Look("calico-audit explain " + r.Addr().String()),
+				Evidence: state.Evidences("block", r.Block.CIDR, "owner of the block", r.Block.Owner, "handle", phrase.OrNone(attr.Handle),
+					"virtual machine", phrase.FullName(namespace, vm), "node", attr.Node, "assigned", attr.Assigned),
 			})
 		}
 	},

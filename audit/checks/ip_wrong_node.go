@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
@@ -38,7 +37,7 @@ var ipWrongNode = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.IPSubject(x.Addr(), w.Node), Pools: state.PoolsOf(x.Block.Pool), Nodes: []string{attr.Node, x.Block.Owner.Node()},
 				Message: fmt.Sprintf("%s is used by pod %s on %s, and its allocation names node %s", x.Addr(), w.FullName(), w.Node, attr.Node),
-				Evidence: state.Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", x.Block.CIDR.String(), "handle", attr.Handle,
+				Evidence: state.Evidences("pod's node", w.Node, "recorded node", attr.Node, "block", x.Block.CIDR, "handle", attr.Handle,
 					collector.EvidenceName, collector.OfAddress(st, x.AllocationRef).Text("pod "+w.FullName())),
 				Root: root, Remedies: ways, Fix: wrongNodeLook(w),
 			})
@@ -51,5 +50,5 @@ func wrongNodeLook(w *blocks.Workload) audit.Fix {
 	if w.Extras().VM == "" {
 		return audit.Fix{}
 	}
-	return audit.Look("kubectl get virtualmachineinstance --namespace " + phrase.Arg(w.Namespace) + " " + phrase.Arg(w.Extras().VM))
+	return audit.Look("kubectl get virtualmachineinstance --namespace %s %s", w.Namespace, w.Extras().VM)
 }

@@ -40,8 +40,8 @@ var ipWrongPod = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Critical, Subject: state.IPSubject(a, w.Node), Pools: state.PoolsOf(x.Block.Pool), Nodes: []string{attr.Node, x.Block.Owner.Node()},
 				Message: fmt.Sprintf("%s is used by pod %s on %s, and its allocation names %s", a, w.FullName(), w.Node, x.Named),
-				Evidence: state.Evidences("used by", w.FullName(), "recorded node", attr.Node, "block", x.Block.CIDR.String(), "handle", attr.Handle,
-					"assigned", attr.Assigned.String(), collector.EvidenceName, collector.OfAddress(st, x.AllocationRef).Text("pod "+w.FullName())),
+				Evidence: state.Evidences("used by", w.FullName(), "recorded node", attr.Node, "block", x.Block.CIDR, "handle", attr.Handle,
+					"assigned", attr.Assigned, collector.EvidenceName, collector.OfAddress(st, x.AllocationRef).Text("pod "+w.FullName())),
 				Root: remedies.Of(st).RootOfUnrecorded(), Remedies: remedies.Of(st).RecordRemedies(a),
 			})
 		}

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/finished"
@@ -61,21 +60,21 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools, limited = append(x.Pools, state.PoolsOf(worst.pools...)...), append(limited, worst.pools...)
 		texts = append(texts, fmt.Sprintf("has as many %s blocks as it may (%d of %d)%s; %s", family, worst.have, limit, worst.who, worst.left))
-		x.Evidence = append(x.Evidence, state.Evidences("limit", LimitText(st), family.String()+" blocks", phrase.List(state.CIDRs(worst.blocks)),
-			family.String()+" unused addresses", fmt.Sprint(worst.unused))...)
+		x.Evidence = append(x.Evidence, state.Evidences("limit", LimitText(st), family.String()+" blocks", state.CIDRs(worst.blocks),
+			family.String()+" unused addresses", worst.unused)...)
 	}
 	if len(texts) > 0 {
 		x.Message = fmt.Sprintf("node %s %s", h.Name, strings.Join(texts, "; it "))
 		held, of := finished.Count(st, h.Name)
 		if _, unread := st.Missing(blocks.Pods); held > 0 && !unread {
-			x.Message += fmt.Sprintf("; finished pods hold %d of its %s", held, phrase.Plural(of, "address"))
-			x.Evidence = append(x.Evidence, state.Evidences("held by finished pods", phrase.Plural(held, "address"))...)
+			x.Message += fmt.Sprintf("; finished pods hold %d of its %d addresses", held, of)
+			x.Evidence = append(x.Evidence, state.Evidences("addresses of finished pods", held)...)
 		}
 		if n := remedies.Of(st).LeakedOn(h.Name); n > 0 {
-			x.Message += fmt.Sprintf("; %s leaked", phrase.NumberIs(n, "address"))
+			x.Message += fmt.Sprintf("; leaked addresses: %d", n)
 		}
 		x.Remedies = remedies.Of(st).LimitRemedies(h.Name, limited)
-		x.Evidence = append(x.Evidence, state.Evidences("pods on the node", fmt.Sprint(len(h.Workloads)))...)
+		x.Evidence = append(x.Evidence, state.Evidences("pods on the node", len(h.Workloads))...)
 		f.Add(x)
 	}
 }
@@ -136,7 +135,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		}
 		switch {
 		case s.unused > 0:
-			s.left = phrase.Plural(s.unused, "address") + " left in them"
+			s.left = fmt.Sprintf("free addresses in them: %d", s.unused)
 		case st.HealsItself(n, pools):
 			s.left = "they are full; one more affinity has no block yet, which its next assignment creates"
 		default:

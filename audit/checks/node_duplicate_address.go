@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/identity"
@@ -53,12 +52,12 @@ func readyText(n *blocks.Node) string {
 	if n.Ready {
 		ready = "Ready"
 	}
-	var calico, internal []string
+	var calico, internal blocks.Names
 	for _, p := range n.Addresses {
 		calico = append(calico, p.Addr().String())
 	}
 	for _, a := range n.InternalIPs {
 		internal = append(internal, a.String())
 	}
-	return fmt.Sprintf("%s, created %s, Calico address %s, InternalIP %s", ready, phrase.OrNone(n.Created.String()), phrase.OrNone(phrase.List(calico)), phrase.OrNone(phrase.List(internal)))
+	return fmt.Sprintf("%s, created %s, Calico address %s, InternalIP %s", ready, n.Created, calico, internal)
 }

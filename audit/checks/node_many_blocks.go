@@ -2,7 +2,6 @@ package checks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/phrase"
@@ -49,44 +48,34 @@ var nodeManyBlocks = audit.Check{
 // manyBlocks returns one finding for a host, for all pools of which it holds several blocks.
 func manyBlocks(st *state.State, h *state.NodeState, pools []*state.Pool, byPool map[*state.Pool][]*state.Block, isScarce func(*state.Pool) bool) audit.Finding {
 	sev, root := state.Info, ""
-	var holds, releasable, retained, used []string
+	var holds, releasable, retained, used blocks.Names
 	var all []*state.Block
 	for _, p := range pools {
-		scarce := ""
-		if p.OutOfBlocks() {
-			scarce = ", which has none left"
-		}
 		if isScarce(p) && sev == state.Info {
 			sev, root = state.Warning, remedies.Of(st).RootOfPool(p)
 		}
-		holds = append(holds, fmt.Sprintf("%s of pool %s%s", phrase.Plural(len(byPool[p]), "block"), p.Name, scarce))
+		holds = append(holds, fmt.Sprintf("%d blocks of pool %s", len(byPool[p]), p.Name))
 		all = append(all, byPool[p]...)
 	}
 	for _, b := range all {
 		switch {
 		case b.Used > 0:
-			used = append(used, fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used)))
+			used = append(used, fmt.Sprintf("%s (%d in use)", b.CIDR, b.Used))
 		case b.Releasability.OK:
 			releasable = append(releasable, b.CIDR.String())
 		default:
 			retained = append(retained, fmt.Sprintf("%s: %s", b.CIDR, b.Releasability.Reason))
 		}
 	}
-	could, verdict := phrase.List(releasable), "releasable: "+phrase.List(releasable)
 	var ways []remedies.Remedy
-	switch {
-	case could != "" && root == "":
+	if len(releasable) > 0 && root == "" {
 		ways = []remedies.Remedy{remedies.ReleaseBlock}
-	case could == "" && len(retained) == 0:
-		could, verdict = "none: all hold addresses in use", "none is releasable, as all hold addresses in use"
-	case could == "":
-		could, verdict = "none now", "none is releasable now"
 	}
 	return audit.Finding{
 		Severity: sev, Subject: state.NodeSubject(h.Name), Pools: state.PoolsOf(pools...),
-		Message: fmt.Sprintf("%s holds %s; %s%s", h.Name, strings.Join(holds, " and "), verdict, unreadNote(st.UnreadOfNode(h.Name), 0)),
-		Evidence: state.Evidences("pool", strings.Join(state.PoolsOf(pools...), ", "), "blocks", phrase.List(state.CIDRs(all)), "releasable", could,
-			"empty but must stay", phrase.ListBy("; ", retained), "in use", phrase.List(used)),
+		Message: fmt.Sprintf("%s holds %s; releasable: %s%s", h.Name, holds, releasable, unreadNote(st.UnreadOfNode(h.Name), 0)),
+		Evidence: state.Evidences("pool", state.PoolsOf(pools...), "blocks", state.CIDRs(all), "releasable", phrase.OrNone(phrase.List(releasable)),
+			"empty but must stay", retained, "in use", used),
 		Root: root, Remedies: ways,
 	}
 }

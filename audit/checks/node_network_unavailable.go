@@ -27,11 +27,11 @@ var nodeNetworkUnavailable = audit.Check{
 		for _, c := range agents.Find(st) {
 			x := audit.Finding{
 				Severity: state.Warning, Subject: state.NodeSubject(c.Name), Message: c.Text(), Absence: true,
-				Evidence: state.Evidences("node created", c.Created.String(), "pods without a node", phrase.Some(phrase.FullNames(kept)), "observed", state.Observed),
+				Evidence: state.Evidences("node created", c.Created, "pods without a node", phrase.FullNames(kept), "observed", state.Observed),
 				Remedies: []remedies.Remedy{remedies.OpenNode(&c)},
 			}
 			if len(kept) > 0 {
-				x.Severity, x.Message = state.Error, fmt.Sprintf("%s; %s, and no node accepts pods", x.Message, phrase.PluralVerb(len(kept), "pod", "waits", "wait"))
+				x.Severity, x.Message = state.Error, fmt.Sprintf("%s; no node accepts pods, and %d wait", x.Message, len(kept))
 			}
 			f.Add(x)
 		}

@@ -70,14 +70,14 @@ func noBlockFinding(st *state.State, h *state.NodeState, open []*state.NodeBlock
 			}
 			return s
 		}
-		pairs := []string{
+		pairs := []any{
 			label("cause"), CauseText(n), label("detail"), StuckDetails(n),
-			label("borrowed"), phrase.List(borrowedTexts(n.Borrowed)),
-			label("waiting pods"), phrase.List(phrase.FullNames(n.Waiting)),
-			label("blocks it cannot use"), phrase.List(state.CIDRs(n.Elsewhere)),
+			label("borrowed"), borrowedTexts(n.Borrowed),
+			label("waiting pods"), phrase.FullNames(n.Waiting),
+			label("blocks it cannot use"), state.CIDRs(n.Elsewhere),
 		}
 		if n.Cause.Shortfall() {
-			pairs = append(pairs, label("nodes holding several blocks"), phrase.ListBy("; ", holders(st.PoolsAtIssue(n))))
+			pairs = append(pairs, label("nodes holding several blocks"), holders(st.PoolsAtIssue(n)))
 		}
 		out.Evidence = append(out.Evidence, state.Evidences(pairs...)...)
 	}
@@ -134,7 +134,7 @@ func StuckDetails(n *state.NodeBlockStatus) string {
 	if len(out) == 0 {
 		return n.Detail
 	}
-	return phrase.ListBy("; ", out)
+	return phrase.List(out)
 }
 
 // GradeNoBlock returns the severity if a node, or some of its pods, has no block of a family, with
@@ -151,34 +151,30 @@ func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
 			vms++
 		}
 	}
-	borrowed := len(n.Borrowed) - vms
+	borrowed, because := len(n.Borrowed)-vms, ""
+	if n.Cause != state.CauseNone {
+		because = fmt.Sprintf(", because %s", n.Cause)
+	}
 	switch {
-	case borrowed > 0 && stuck > 0:
-		return state.Critical, fmt.Sprintf("%s: it borrows %s, and %s cannot get one, because %s", what, phrase.Plural(borrowed, "address"), phrase.Plural(stuck, "pod"), stuckCauses(n))
 	case stuck > 0:
-		return state.Critical, fmt.Sprintf("%s, and %s cannot get an address, because %s", what, phrase.Plural(stuck, "pod"), stuckCauses(n))
-	case borrowed > 0 && n.Cause == state.CauseNone:
-		return state.Error, fmt.Sprintf("%s and borrows %s", what, phrase.Plural(borrowed, "address"))
+		return state.Critical, fmt.Sprintf("%s, and pods cannot get an address (%d), because %s", what, stuck, stuckCauses(n))
 	case borrowed > 0:
-		return state.Error, fmt.Sprintf("%s and borrows %s, because %s", what, phrase.Plural(borrowed, "address"), n.Cause)
+		return state.Error, fmt.Sprintf("%s and borrows addresses (%d)%s", what, borrowed, because)
 	case n.Cause != state.CauseNone && n.Host.Schedulable:
-		who, effect := "its next pod", "will get no address"
+		effect := "will get no address"
 		if !n.Cause.PreventsAllocation() {
 			effect = "will borrow its address"
 		}
-		if len(n.Waiting) > 0 {
-			who = fmt.Sprintf("the next of its %s", phrase.Plural(len(n.Waiting), "waiting pod"))
-		}
-		return state.Warning, fmt.Sprintf("%s, and %s %s, because %s", what, who, effect, n.Cause)
+		return state.Warning, fmt.Sprintf("%s, and its next pod %s%s", what, effect, because)
 	case vms > 0:
-		return state.Info, fmt.Sprintf("%s; it borrows %s on purpose: virtual machines keep theirs wherever they run", what, phrase.Plural(vms, "address"))
+		return state.Info, what + "; it borrows on purpose: virtual machines keep their addresses wherever they run"
 	case len(n.Elsewhere) > 0:
-		return state.Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, phrase.List(state.CIDRs(n.Elsewhere)))
+		return state.Info, fmt.Sprintf("%s in the pools that select it now; it still holds %s", what, state.CIDRs(n.Elsewhere))
 	case n.Addressed:
 		return state.Info, what + " of its own; its pods use addresses outside any node's blocks"
 	}
 	if len(n.Waiting) > 0 {
-		return state.Info, fmt.Sprintf("%s yet; %s waiting for an address, and blocks are left to claim", what, phrase.NumberIs(len(n.Waiting), "pod"))
+		return state.Info, what + " yet; pods wait for an address, and blocks are left to claim"
 	}
 	return state.Info, what + " yet, as it runs no pod"
 }

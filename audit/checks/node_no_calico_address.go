@@ -39,7 +39,7 @@ var nodeNoCalicoAddress = audit.Check{
 			as := identity.WrittenAs(st, m.Name)
 			x := audit.Finding{
 				Absence: true, Severity: m.Severity(), Subject: state.NodeSubject(m.Name), Message: m.Text(),
-				Evidence: state.Evidences("pods", phrase.Some(phrase.FullNames(m.Pods)), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
+				Evidence: state.Evidences("pods", phrase.FullNames(m.Pods), "their allocations name", as), Remedies: f.Check.Remedies[1:2],
 			}
 			if j := slices.IndexFunc(m.Pods, func(w *blocks.Workload) bool { return !w.Created.IsZero() && m.Node.Created.After(w.Created) }); j >= 0 {
 				x.Evidence = append(x.Evidence, state.Evidences("registered again", fmt.Sprintf("the Node was created at %s, after pods that run there, such as %s", m.Node.Created, m.Pods[j].FullName()))...)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -31,8 +30,8 @@ var podMissingNetwork = audit.Check{
 			if lacks := v.AskedBy(w).Lacking; len(lacks) > 0 {
 				f.Add(audit.Finding{
 					Severity: state.Warning, Subject: state.PodSubject(w), Nodes: []string{w.Node},
-					Message:  fmt.Sprintf("pod %s runs on %s without network %s, which it asks for", w.FullName(), w.Node, phrase.List(lacks)),
-					Evidence: state.Evidences("asks for", phrase.List(w.Extras().AsksNetworks), "network status", phrase.List(w.Extras().Interfaces)), Remedies: f.Check.Remedies,
+					Message:  fmt.Sprintf("pod %s runs on %s without network %s, which it asks for", w.FullName(), w.Node, lacks),
+					Evidence: state.Evidences("asks for", w.Extras().AsksNetworks, "network status", w.Extras().Interfaces), Remedies: f.Check.Remedies,
 				})
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/waiting"
@@ -66,6 +65,6 @@ func waitingFinding(st *state.State, p *waiting.Pod) audit.Finding {
 	}
 	slices.Sort(x.Pools)
 	x.Pools = slices.Compact(x.Pools)
-	x.Evidence = state.Evidences("waits since", p.Since.String(), "asks for", phrase.List(asks), "kubelet's event", p.Quote(), "observed", state.Observed)
+	x.Evidence = state.Evidences("waits since", p.Since, "asks for", asks, "kubelet's event", p.Quote(), "observed", state.Observed)
 	return x
 }

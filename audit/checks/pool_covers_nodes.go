@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/identity"
@@ -74,7 +73,7 @@ type covering struct {
 	// services is true if Services have some of them.
 	services bool
 	// open are the pool's blocks around the addresses that no IPReservation covers.
-	open []string
+	open blocks.Names
 	// at is the first address that Calico's IPAM assigned to a live pod, and pod is that pod; nil
 	// if there is none.
 	at      covered
@@ -128,32 +127,32 @@ func coverage(st *state.State, p *state.Pool) (x covering) {
 
 // wrongInterface is the finding for nodes whose kubelet reports the address of Calico's tunnel.
 func (x *covering) wrongInterface(p *state.Pool) audit.Finding {
-	var nodes, texts []string
+	var nodes, texts blocks.Names
 	for _, c := range x.tunnels {
 		nodes, texts = append(nodes, c.name), append(texts, fmt.Sprintf("%s of %s", c.addr, c.name))
 	}
 	r := nodeIP
-	r.Title = fmt.Sprintf("set the kubelet's --node-ip on %s to the node's own address, and restart the kubelet", phrase.Some(nodes))
+	r.Title = fmt.Sprintf("set the kubelet's --node-ip on %s to the node's own address, and restart the kubelet", nodes)
 	return audit.Finding{
 		Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: nodes, Remedies: []remedies.Remedy{r},
-		Message: fmt.Sprintf("the kubelet reports the address of Calico's tunnel as InternalIP: %s, of pool %s", phrase.Some(texts), p.Name),
+		Message: fmt.Sprintf("the kubelet reports the address of Calico's tunnel as InternalIP: %s, of pool %s", texts, p.Name),
 	}
 }
 
 func (x *covering) finding(st *state.State, p *state.Pool, unused bool) audit.Finding {
-	texts := make([]string, len(x.all))
+	texts := make(blocks.Names, len(x.all))
 	for i, c := range x.all {
 		texts[i] = c.String()
 	}
 	routed := identity.RoutedLikePods(st, p)
 	out := audit.Finding{
 		Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-		Message:  fmt.Sprintf("pool %s contains %s%s", p.Name, phrase.Some(texts), routed),
-		Evidence: state.Evidences("CIDR", p.CIDR.String(), "contained", phrase.Some(texts), "blocks around them without a reservation", phrase.List(x.open)),
+		Message:  fmt.Sprintf("pool %s contains %s%s", p.Name, texts, routed),
+		Evidence: state.Evidences("CIDR", p.CIDR, "contained", texts, "blocks around them without a reservation", x.open),
 	}
 	first := reserveAround
 	if len(x.open) > 0 {
-		first.Title = fmt.Sprintf("create an IPReservation for %s, %s around the %s", phrase.Some(x.open), phrase.One(len(x.open), "the block", "the blocks"), phrase.One(len(x.all), "address", "addresses"))
+		first.Title = fmt.Sprintf("create an IPReservation for %s, the blocks around the addresses", x.open)
 	}
 	out.Remedies = []remedies.Remedy{first, movePool}
 	switch {

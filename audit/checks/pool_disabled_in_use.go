@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,8 +28,8 @@ var poolDisabledInUse = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message:  fmt.Sprintf("disabled pool %s still has %s in use in %s", p.Name, phrase.PluralCount(p.Addrs.InUse, "address"), phrase.Plural(len(p.Blocks), "block")),
-				Evidence: state.Evidences("in use", p.Addrs.InUse.String(), "blocks", phrase.List(state.CIDRs(p.Blocks))),
+				Message:  fmt.Sprintf("disabled pool %s still has allocations (addresses: %s, blocks: %d)", p.Name, p.Addrs.InUse, len(p.Blocks)),
+				Evidence: state.Evidences("in use", p.Addrs.InUse, "blocks", state.CIDRs(p.Blocks)),
 				Remedies: f.Check.Remedies,
 			})
 		}

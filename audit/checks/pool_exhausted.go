@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -33,7 +32,7 @@ var poolExhausted = audit.Check{
 				return state.Error, message
 			}
 			if waiting := st.PodsWithoutAddress(p); len(waiting) > 0 {
-				return state.Critical, fmt.Sprintf("%s, and %s for one that no other pool can give", message, phrase.PluralVerb(len(waiting), "pod", "waits", "wait"))
+				return state.Critical, fmt.Sprintf("%s, and pods wait for one that no other pool can give (%d)", message, len(waiting))
 			}
 			return state.Error, message
 		})
@@ -58,8 +57,8 @@ func addressFindings(st *state.State, f *audit.Findings, grade func(*state.Pool)
 		f.Add(audit.Finding{
 			Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Message: message, Absence: sev == state.Critical,
 			Evidence: state.Evidences(
-				"in use", p.Addrs.InUse.String(), "reserved", p.Addrs.Reserved.String(),
-				"available", p.Addrs.Available.String(), "capacity", p.Addrs.Capacity.String()),
+				"in use", p.Addrs.InUse, "reserved", p.Addrs.Reserved,
+				"available", p.Addrs.Available, "capacity", p.Addrs.Capacity),
 			Root: remedies.Of(st).RootOfPool(p),
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -25,7 +24,7 @@ var poolLowAddresses = audit.Check{
 			if p.Addrs.Available.IsZero() {
 				return 0, ""
 			}
-			return state.Warning, fmt.Sprintf("pool %s has %s available of %s%s", p.Name, phrase.PluralCount(p.Addrs.Available, "address"), p.Addrs.Capacity, unreadNote(st.UnreadInPool(p)))
+			return state.Warning, fmt.Sprintf("pool %s is low on addresses (available: %s of %s)%s", p.Name, p.Addrs.Available, p.Addrs.Capacity, unreadNote(st.UnreadInPool(p)))
 		})
 	},
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -39,10 +38,10 @@ var poolLowFreeBlocks = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-				Message: fmt.Sprintf("pool %s has %s of its %s left to claim, and %s releasable%s%s", p.Name, p.Slots.Allocatable, phrase.PluralCount(p.Slots.Capacity, "block"), p.Releasable, relief, unreadNote(st.UnreadInPool(p))),
+				Message: fmt.Sprintf("pool %s is low on blocks (left to claim: %s of %s, releasable: %s)%s%s", p.Name, p.Slots.Allocatable, p.Slots.Capacity, p.Releasable, relief, unreadNote(st.UnreadInPool(p))),
 				Evidence: state.Evidences(
-					"allocatable", p.Slots.Allocatable.String(), "releasable", p.Releasable.String(),
-					"claimed", p.Slots.Claimed.String(), "reserved", p.Slots.Reserved.String(), "needed by its nodes", p.Needed.String()),
+					"allocatable", p.Slots.Allocatable, "releasable", p.Releasable,
+					"claimed", p.Slots.Claimed, "reserved", p.Slots.Reserved, "needed by its nodes", p.Needed),
 				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}

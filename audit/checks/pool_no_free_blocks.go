@@ -30,11 +30,11 @@ var poolNoFreeBlocks = audit.Check{
 			if !p.OutOfBlocks() {
 				continue
 			}
-			sev, cut, next := state.Warning, []string(nil), []string(nil)
+			sev, cut, next := state.Warning, blocks.Names(nil), blocks.Names(nil)
 			if evaluated && st.OtherIPAM().Unknown == "" {
 				cut, next = st.CutOff(p)
 			}
-			message := fmt.Sprintf("pool %s has none of its %s left to claim; every schedulable node has a block", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+			effect := "; every schedulable node has a block"
 			switch {
 			case len(cut) > 0:
 				sev = state.Critical
@@ -42,19 +42,18 @@ var poolNoFreeBlocks = audit.Check{
 				if slices.ContainsFunc(cut, func(name string) bool { return hasBlock(st.NodeState(name), p.Family()) }) {
 					lack = "room in a block"
 				}
-				message = fmt.Sprintf("pool %s has none of its %s left to claim, and pods of %s without %s borrow or wait: %s",
-					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(cut), "node"), lack, phrase.List(cut))
+				effect = fmt.Sprintf(", and pods on nodes without %s borrow or wait: %s", lack, cut)
 			case len(next) > 0:
 				sev = state.Error
-				message = fmt.Sprintf("pool %s has none of its %s left to claim; the next pod of %s without a block will borrow or fail: %s",
-					p.Name, phrase.PluralCount(p.Slots.Capacity, "block"), phrase.Plural(len(next), "node"), phrase.List(next))
+				effect = fmt.Sprintf("; the next pod on nodes without a block will borrow or fail: %s", next)
 			case evaluated && st.Relieved(p, (*state.Pool).HasBlocks):
 				sev = state.Info
-				message = fmt.Sprintf("pool %s has none of its %s left to claim; other pools for the same nodes have some", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+				effect = "; other pools for the same nodes have some"
 			case !evaluated || p.MayCutOff() || st.OtherIPAM().Unknown != "" || !slices.Contains(st.Families, p.Family()):
-				message = fmt.Sprintf("pool %s has none of its %s left to claim", p.Name, phrase.PluralCount(p.Slots.Capacity, "block"))
+				effect = ""
 			}
-			if message += st.ReservedBy(p); p.TooSmall() {
+			message := fmt.Sprintf("pool %s has no block left to claim of %s%s%s", p.Name, p.Slots.Capacity, effect, st.ReservedBy(p))
+			if p.TooSmall() {
 				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			}
 			f.Add(audit.Finding{
@@ -62,8 +61,8 @@ var poolNoFreeBlocks = audit.Check{
 				Evidence: state.Evidences(
 					"blocks", fmt.Sprintf("%s of %s claimed, %s reserved, %s allocatable", p.Slots.Claimed, p.Slots.Capacity, p.Slots.Reserved, p.Slots.Allocatable),
 					"addresses", fmt.Sprintf("%s of %s in use, %s available", p.Addrs.InUse, p.Addrs.Capacity, p.Addrs.Available),
-					"nodes borrowing or waiting", phrase.List(cut), "nodes whose next pod will borrow or fail", phrase.List(next),
-					"nodes holding several blocks", phrase.ListBy("; ", nodesHoldingSeveral(st, []*state.Pool{p})), "releasable blocks", releasableText(p)),
+					"nodes borrowing or waiting", cut, "nodes whose next pod will borrow or fail", next,
+					"nodes holding several blocks", nodesHoldingSeveral(st, []*state.Pool{p}), "releasable blocks", releasableText(p)),
 				Root: remedies.Of(st).RootOfPool(p), Remedies: []remedies.Remedy{},
 			})
 		}
@@ -88,9 +87,9 @@ func releasableText(p *state.Pool) string {
 	if !p.ReleasableKnown {
 		return "not evaluated"
 	}
-	var out []string
+	var out blocks.Names
 	for _, b := range p.ReleasableBlocks() {
-		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, phrase.Owner(b.Owner)))
+		out = append(out, fmt.Sprintf("%s of %s", b.CIDR, b.Owner))
 	}
 	return phrase.OrNone(phrase.List(out))
 }

@@ -69,8 +69,8 @@ var poolNoTunnelAddress = audit.Check{
 				if len(idle) > 0 {
 					f.Add(audit.Finding{
 						Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: idle, Absence: true,
-						Message:  fmt.Sprintf("pool %s uses VXLAN, and calico-node took no tunnel address on %s, although other nodes have theirs", p.Name, phrase.Some(idle)),
-						Evidence: state.Evidences("nodes without a tunnel address", fmt.Sprint(len(idle))),
+						Message:  fmt.Sprintf("pool %s uses VXLAN, and calico-node took no tunnel address on %s, although other nodes have theirs", p.Name, idle),
+						Evidence: state.Evidences("nodes without a tunnel address", len(idle)),
 						Remedies: []remedies.Remedy{remedies.RestartAgents(idle)},
 					})
 				}
@@ -82,8 +82,8 @@ var poolNoTunnelAddress = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: without, Absence: true,
-				Message:  fmt.Sprintf("%s uses %s, and no enabled pool gives a tunnel address to %s", tunnels.Name(p), tunnels.Encapsulation(p), phrase.Some(without)),
-				Evidence: state.Evidences("allowedUses", phrase.Uses(p.Uses), "nodes without a tunnel address", fmt.Sprint(len(without))),
+				Message:  fmt.Sprintf("%s uses %s, and no enabled pool gives a tunnel address to %s", tunnels.Name(p), tunnels.Encapsulation(p), without),
+				Evidence: state.Evidences("allowedUses", phrase.Uses(p.Uses), "nodes without a tunnel address", len(without)),
 				Remedies: f.Check.Remedies,
 			})
 		}

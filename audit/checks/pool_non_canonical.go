@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -27,11 +26,11 @@ var poolNonCanonical = audit.Check{
 				continue
 			}
 			fix := f.Check.Remedies[0]
-			fix.Commands = []string{"kubectl get ippools " + phrase.Arg(p.Name) + " -o yaml"}
+			fix.Commands = []string{remedies.Shell("kubectl get ippools %s -o yaml", p.Name)}
 			f.Add(audit.Finding{
 				Severity: state.Warning, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
 				Message:  fmt.Sprintf("pool %s has the CIDR %s, which has host bits set: Calico uses %s", p.Name, p.Unmasked, p.CIDR),
-				Evidence: state.Evidences("spec.cidr", p.Unmasked.String(), "network in use", p.CIDR.String()),
+				Evidence: state.Evidences("spec.cidr", p.Unmasked, "network in use", p.CIDR),
 				Remedies: []remedies.Remedy{fix},
 			})
 		}

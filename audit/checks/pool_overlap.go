@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -48,7 +47,7 @@ var poolOverlap = audit.Check{
 // if Calico does not allocate from one of the two pools.
 func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
 	sev := state.Warning
-	var with, sizes, settled []string
+	var with, sizes, settled blocks.Names
 	for _, o := range others {
 		with = append(with, fmt.Sprintf("%s (%s)", o.Name, o.CIDR))
 		sizes = append(sizes, fmt.Sprintf("/%d in %s", o.BlockSize, o.Name))
@@ -63,8 +62,8 @@ func poolOverlapFinding(later *state.Pool, others []*state.Pool) audit.Finding {
 	}
 	return audit.Finding{
 		Severity: sev, Subject: state.PoolSubject(later), Pools: append(state.PoolsOf(later), state.PoolsOf(others...)...),
-		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, phrase.List(with)),
-		Evidence: state.Evidences("other pools", phrase.List(with), "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, phrase.List(sizes)),
-			"settled", phrase.List(slices.Compact(settled))),
+		Message: fmt.Sprintf("pool %s (%s) overlaps pool %s", later.Name, later.CIDR, with),
+		Evidence: state.Evidences("other pools", with, "block sizes", fmt.Sprintf("/%d here, %s", later.BlockSize, sizes),
+			"settled", slices.Compact(settled)),
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/scope"
@@ -24,8 +23,8 @@ var poolShared = audit.Check{
 			if namespaces, others := scope.Shared(st, p); len(others) > 0 {
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
-					Message:  fmt.Sprintf("pool %s serves not only %s, which asks for it: %s without a request %s its addresses", p.Name, phrase.Some(namespaces), phrase.Plural(len(others), "pod"), phrase.One(len(others), "has", "have")),
-					Evidence: state.Evidences("pods without a request", phrase.Some(others)),
+					Message:  fmt.Sprintf("pool %s is requested by %s, and also serves pods that do not ask for it (%d)", p.Name, namespaces, len(others)),
+					Evidence: state.Evidences("pods without a request", others),
 				})
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -29,16 +28,16 @@ var poolUndersized = audit.Check{
 				continue
 			}
 			sev, others := state.Warning, ""
-			message := fmt.Sprintf("pool %s has %s, and its %s will need %s when full", p.Name, phrase.PluralCount(d.Usable, "block"), phrase.Plural(d.Nodes, "node"), p.Needed)
+			message := fmt.Sprintf("pool %s has fewer blocks than its nodes need when full (blocks: %s, nodes: %d, needed: %s)", p.Name, d.Usable, d.Nodes, p.Needed)
 			if d.Covered(p) {
-				sev, others = state.Info, fmt.Sprintf("other pools for the same nodes have %s to spare", phrase.PluralCount(d.Elsewhere, "address"))
+				sev, others = state.Info, fmt.Sprintf("addresses to spare in other pools for the same nodes: %s", d.Elsewhere)
 				message += "; " + others
 			}
 			f.Add(audit.Finding{
 				Severity: sev, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Message: message,
 				Evidence: state.Evidences(
-					"needed", p.Needed.String(), "usable", d.Usable.String(), "nodes", fmt.Sprint(d.Nodes),
-					"addresses in a block", p.BlockAddresses().String(), "elsewhere", others),
+					"needed", p.Needed, "usable", d.Usable, "nodes", d.Nodes,
+					"addresses in a block", p.BlockAddresses(), "elsewhere", others),
 				Root: remedies.Of(st).RootOfPool(p),
 			})
 		}

@@ -73,11 +73,11 @@ var routeBlackhole = audit.Check{
 
 // blackholeEvidence returns the evidence for the outcome of a borrowed address.
 func blackholeEvidence(st *state.State, b *state.Borrow, p affinity.Prediction, answer hosts.Answer, proven bool) []state.Evidence {
-	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR.String(), "pool", state.PoolName(b.Block.Pool),
-		"handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned.String(),
+	out := state.Evidences("owner", b.Owner, "borrower", b.User, "used by", borrowUser(st, b), "block", b.Block.CIDR, "pool", state.PoolName(b.Block.Pool),
+		"handle", b.Attributes.Handle, "assigned", b.Attributes.Assigned,
 		"by the topology", fmt.Sprintf("%s: %s", p.Outcome.Words(), strings.TrimPrefix(p.Reason, "not known because ")))
 	if k := st.Views.Of(b.Owner); proven && k != nil {
-		out = append(out, state.Evidences("by the owner's kernel", answer.String(), "that is", answerBasis(answer), "host view", k.Text())...)
+		out = append(out, state.Evidences("by the owner's kernel", answer, "that is", answerBasis(answer), "host view", k.Text())...)
 		switch {
 		case answer.Outcome == hosts.Drops && p.Outcome == affinity.Delivered:
 			out = append(out, state.Evidence{Name: "note", Value: "the topology implies delivery; the kernel's answer counts"})

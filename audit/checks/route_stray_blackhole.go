@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -36,18 +35,12 @@ var routeStrayBlackhole = audit.Check{
 				f.SkipPartial("not evaluated for %s on %s: block %s cannot be read, and may be the node's own", b.CIDR, node, g)
 				continue
 			}
-			lost := "none of its addresses is in use"
-			if b.Used > 0 {
-				lost = fmt.Sprintf("%d of its %s in use", s.Dropped, phrase.Plural(b.Used, "address"))
-			}
-			fix := audit.Look("calico-audit explain " + b.CIDR.String())
 			claim, _ := affinityOf(st, b, node)
 			x := audit.Finding{
 				Severity: state.Critical, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{node, b.Owner.Node()}, Absence: true, Seen: true,
-				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: it matches %s", node, b.CIDR, phrase.Owner(b.Owner), s.Example),
-				Evidence: state.Evidences("routes", hosts.RoutesText(s.Routes), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", phrase.Owner(b.Owner),
-					"affinity of "+node, claim, "dropped", lost, "that is", answerBasis(s.Example), "host view", s.View.Text()),
-				Fix: fix,
+				Message: fmt.Sprintf("%s drops traffic to block %s, which belongs to %s: it matches %s", node, b.CIDR, b.Owner, s.Example),
+				Evidence: state.Evidences("routes", hosts.RoutesText(s.Routes), "made by", hosts.ProtocolText(s.Routes[0].Protocol), "owner of the block", b.Owner,
+					"affinity of "+node, claim, "dropped", fmt.Sprintf("%d of %d addresses in use", s.Dropped, b.Used), "that is", answerBasis(s.Example), "host view", s.View.Text()),
 			}
 			x.Subject.Node = node
 			f.Add(x)

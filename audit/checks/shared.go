@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
@@ -27,15 +26,15 @@ func eachAffinity(st *state.State, fn func(*blocks.Affinity, *state.Block)) {
 func affinityFinding(st *state.State, a *blocks.Affinity, sev state.Severity, message string) audit.Finding {
 	block, nodes := "does not exist", []string(nil)
 	if b := st.BlockOf(a.CIDR); b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s", b.Name, phrase.Owner(b.Owner), phrase.InUse(b.Used))
+		block = fmt.Sprintf("%s, owner %s, %d in use", b.Name, b.Owner, b.Used)
 		nodes = append(nodes, b.Owner.Node())
 	}
 	p := st.PoolOf(a.CIDR)
 	return audit.Finding{
 		Severity: sev, Subject: state.AffinitySubject(a), Pools: state.PoolsOf(p), Nodes: nodes, Message: message,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "pool", state.PoolName(p),
-			"created", a.Created.String(), "last written", a.Written.String(), "observed", state.Observed),
-		Fix: audit.Look(fmt.Sprintf("kubectl get blockaffinities %s -o yaml", phrase.Arg(a.Name))),
+			"created", a.Created, "last written", a.Written, "observed", state.Observed),
+		Fix: audit.Look("kubectl get blockaffinities %s -o yaml", a.Name),
 	}
 }
 
@@ -57,7 +56,7 @@ func begunHere(st *state.State, f *audit.Finding, r blocks.Resource, name string
 // hostUseEvidence returns the uses of an address that views show, as evidence.
 func hostUseEvidence(uses ...hosts.Use) (out []state.Evidence) {
 	for _, u := range uses {
-		out = append(out, state.Evidences("in use in", u.String(), "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
+		out = append(out, state.Evidences("in use in", u, "interfaces", strings.Join(u.Namespace.HostInterfaces, ", "),
 			"sandbox", u.Namespace.Sandbox, "pod UID", u.Namespace.PodUID, "host view", u.View.Text())...)
 	}
 	return out
@@ -69,5 +68,5 @@ func unreadNote(placed, unplaced int) string {
 	if placed+unplaced == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; without %s that could not be read", phrase.Plural(placed+unplaced, "block"))
+	return fmt.Sprintf("; blocks that could not be read: %d", placed+unplaced)
 }

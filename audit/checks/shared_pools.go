@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
@@ -21,7 +20,7 @@ func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 		var cidrs []string
 		for _, b := range h.Blocks {
 			if slices.Contains(pools, b.Pool) {
-				cidrs = append(cidrs, fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used)))
+				cidrs = append(cidrs, fmt.Sprintf("%s (%d in use)", b.CIDR, b.Used))
 			}
 		}
 		if len(cidrs) > 1 || h.Node == nil && len(cidrs) > 0 {

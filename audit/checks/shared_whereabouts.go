@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -18,7 +17,7 @@ var whereaboutsReads = []blocks.Resource{blocks.WhereaboutsPools, blocks.Pods}
 // poolLook shows a pool of Whereabouts. Calico's pools have the same plural, so the command names
 // the API group.
 func poolLook(namespace, name string) string {
-	return "kubectl get ippools.whereabouts.cni.cncf.io " + phrase.Arg(name) + " -n " + phrase.Arg(namespace) + " -o yaml"
+	return remedies.Shell("kubectl get ippools.whereabouts.cni.cncf.io %s -n %s -o yaml", name, namespace)
 }
 
 // networkSubject returns an address of a network as a subject, with the network's name, because
@@ -53,8 +52,8 @@ func servingPools(v *whereabouts.Verdicts, network string, a netip.Addr) []strin
 }
 
 // secondaryEvidence returns the pool's record of an allocation as evidence.
-func secondaryEvidence(a *whereabouts.Allocation, more ...string) []state.Evidence {
-	return state.Evidences(append([]string{"pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", podText(a.WhereaboutsOwner),
+func secondaryEvidence(a *whereabouts.Allocation, more ...any) []state.Evidence {
+	return state.Evidences(append([]any{"pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", podText(a.WhereaboutsOwner),
 		"interface", a.Interface, "container", a.ContainerID}, more...)...)
 }
 

@@ -28,7 +28,7 @@ var whereaboutsDeadSlice = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Remedies: f.Check.Remedies, Pools: whereabouts.FullNames(pools),
 				Subject: state.Subject{Kind: state.KindWhereaboutsPool, Name: d.Pool.Key().String(), Node: d.Node, CIDR: d.Range.String()},
-				Message: fmt.Sprintf("slice %s of %s belongs to node %q, which no longer exists", d.Range, d.Pool.Key(), d.Node), Evidence: state.Evidences("node", d.Node, "slice", d.Range.String()),
+				Message: fmt.Sprintf("slice %s of %s belongs to node %q, which no longer exists", d.Range, d.Pool.Key(), d.Node), Evidence: state.Evidences("node", d.Node, "slice", d.Range),
 			})
 		}
 	},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -28,14 +27,14 @@ var whereaboutsDuplicate = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		v := whereabouts.Of(st)
 		for _, d := range v.Duplicates() {
-			var who, nodes []string
+			var who, nodes blocks.Names
 			for _, w := range d.Pods {
 				who, nodes = append(who, "pod "+w.FullName()+" on "+w.Node), append(nodes, w.Node)
 			}
 			x := audit.Finding{
 				Absence: true, Severity: d.Severity(), Subject: networkSubject(d.Addr, d.Network, ""), Nodes: nodes, Remedies: f.Check.Remedies[:1], Pools: servingPools(v, d.Network, d.Addr),
-				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, phrase.ListBy(" and by ", who)) + d.Why(),
-				Evidence: state.Evidences("used by", phrase.ListBy("; ", who), "network", d.Pods[0].AttachedOf(d.Addr)),
+				Message:  fmt.Sprintf("%s of a secondary network is used by %s", d.Addr, who) + d.Why(),
+				Evidence: state.Evidences("used by", who, "network", d.Pods[0].AttachedOf(d.Addr)),
 			}
 			if d.LocalIPAM != "" {
 				x.Remedies = f.Check.Remedies[1:]

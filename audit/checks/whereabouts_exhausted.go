@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -47,11 +46,11 @@ func eachCapacity(st *state.State, fn func(p *whereabouts.Pool, usable, used uin
 func capacityFinding(st *state.State, f *audit.Findings, p *whereabouts.Pool, usable, used uint64, message string) audit.Finding {
 	by := moreAddresses[:1]
 	if ended := whereabouts.Of(st).Ended(p); len(ended) > 0 {
-		message += fmt.Sprintf(", %d of them recorded for finished pods (%s)", len(ended), phrase.Some(slices.Compact(ended)))
+		message += fmt.Sprintf(", %d of them recorded for finished pods (%s)", len(ended), slices.Compact(ended))
 		by = []remedies.Remedy{moreAddresses[1], moreAddresses[0]}
 	}
 	return audit.Finding{
 		Severity: f.Check.Severities[0], Subject: poolSubject(p), Message: message, Remedies: by, Pools: []string{p.FullName()},
-		Evidence: state.Evidences("range", p.RangeText, "addresses", fmt.Sprint(usable), "in use", fmt.Sprint(used), "node", p.Node),
+		Evidence: state.Evidences("range", p.RangeText, "addresses", usable, "in use", used, "node", p.Node),
 	}
 }

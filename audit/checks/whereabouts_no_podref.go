@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -42,5 +41,5 @@ var whereaboutsNoPodref = audit.Check{
 }
 
 func reservationLook(r *blocks.WhereaboutsReservation) string {
-	return "kubectl get overlappingrangeipreservations " + phrase.Arg(r.Name) + " -n " + phrase.Arg(r.Namespace) + " -o yaml"
+	return remedies.Shell("kubectl get overlappingrangeipreservations %s -n %s -o yaml", r.Name, r.Namespace)
 }

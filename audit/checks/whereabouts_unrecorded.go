@@ -36,7 +36,7 @@ var whereaboutsUnrecorded = audit.Check{
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Critical, Subject: networkSubject(u.Addr, u.Attachment.NetworkName, u.Pods[0].Node), Remedies: f.Check.Remedies, Pools: servingPools(v, u.Attachment.NetworkName, u.Addr),
 				Message:  fmt.Sprintf(uses+" %s of network %s, and no pool records it", who, u.Addr, u.Attachment.Key()),
-				Evidence: state.Evidences("pod", who, "network", u.Attachment.Key().String(), "network name", u.Attachment.NetworkName),
+				Evidence: state.Evidences("pod", who, "network", u.Attachment.Key(), "network name", u.Attachment.NetworkName),
 			})
 		}
 	},

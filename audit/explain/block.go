@@ -8,7 +8,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -41,7 +40,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 	if others := slices.DeleteFunc(x.BlocksAt(p), func(b *state.Block) bool { return b.CIDR == p }); len(others) > 0 {
 		s.listed("Blocks that overlap it")
 		for _, b := range others {
-			s.factf(blockSource(b), b.CIDR.String(), "%s, %s", ownerWord(b.Owner), phrase.InUse(b.Used))
+			s.factf(blockSource(b), b.CIDR.String(), "%s, %d in use", ownerWord(b.Owner), b.Used)
 		}
 	}
 	x.blockFindings(s, p)
@@ -66,7 +65,7 @@ func (x *explainer) absentBlock(p netip.Prefix) Explained {
 func (x *explainer) claimants(p netip.Prefix) string {
 	var names []string
 	for _, a := range x.AffinitiesOf(p) {
-		names = append(names, phrase.Owner(a.Owner))
+		names = append(names, a.Owner.String())
 	}
 	return strings.Join(names, ", ")
 }
@@ -88,14 +87,14 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 	if b.DeprecatedStrict {
 		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
 	}
-	s.at(src, "created", b.Created)
-	s.at(src, "claimed", b.Claimed)
+	s.fact(src, "created", b.Created)
+	s.fact(src, "claimed", b.Claimed)
 	if at, ok := b.LastWrite(); ok {
-		s.at(src, "last written", at)
+		s.fact(src, "last written", at)
 	} else {
 		s.fact(src, "last written", "not known: it carries no managedFields")
 	}
-	s.factf(src, "sequence", "%d", b.Sequence)
+	s.fact(src, "sequence", b.Sequence)
 	for _, other := range x.BlocksAt(b.CIDR) {
 		if other != b {
 			s.fact(blockSource(other), "overlaps", ownedBlock(other))
@@ -197,27 +196,22 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 		}
 		return out + "; there is no such block" + drops
 	default:
-		return out + "; the block names " + phrase.Owner(b.Owner) + drops
+		return out + "; the block names " + b.Owner.String() + drops
 	}
 }
 
-// emptySection gives the verdict on a block without allocations.
+// emptySection gives the times of a block without allocations; its summary has the verdict.
 func (x *explainer) emptySection(s *builder, b *state.Block) {
 	if b.Used > 0 {
 		return
 	}
 	s.section("Empty")
 	r := &b.Releasability
-	if r.OK {
-		s.fact("", "verdict", "it could be released now")
-	} else {
-		s.fact("", "verdict", "must stay: "+r.Reason)
-	}
-	s.at("", "until", r.Due)
+	s.fact("", "must stay until", r.Due)
 	if r.After != nil {
 		s.fact("", "after that", "must stay: "+r.After.Reason)
 	}
-	s.at(blockSource(b), "since at least", r.EmptySince)
+	s.fact(blockSource(b), "since at least", r.EmptySince)
 }
 
 // blockSummary summarises a block in a sentence or two.
@@ -228,7 +222,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	} else if x.vanished(b.Owner.Node()) {
 		owner += ", which does not exist,"
 	}
-	out := fmt.Sprintf("It %s and holds %s of %d", owner, phrase.Plural(b.Used, "address"), len(b.Ordinals))
+	out := fmt.Sprintf("It %s and has %d of %d addresses in use", owner, b.Used, len(b.Ordinals))
 	switch {
 	case len(b.Faults) > 0:
 		return out + "; it is corrupt: " + b.Faults[0] + "."
@@ -238,7 +232,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 		return fmt.Sprintf("It %s and is empty; it must stay: %s.", owner, b.Releasability.Reason)
 	}
 	if n := x.borrowedFrom(b); len(n) > 0 {
-		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), phrase.Each(borrowers(n)))
+		out += fmt.Sprintf(", %d of them borrowed by %s", len(n), borrowers(n))
 	}
 	return out + "."
 }
@@ -253,6 +247,6 @@ func (x *explainer) borrowedFrom(b *state.Block) (out []*state.Borrow) {
 	return out
 }
 
-func borrowers(bs []*state.Borrow) []string {
+func borrowers(bs []*state.Borrow) blocks.Names {
 	return audit.Names(bs, func(b *state.Borrow) string { return b.User })
 }

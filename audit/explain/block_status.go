@@ -15,7 +15,7 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	}
 	s.section("%s for its pods", f)
 	if g := x.FirstMissing([]blocks.Resource{blocks.Pools, blocks.Blocks}); g != nil {
-		s.fact("", "not evaluated", g.String())
+		s.fact("", "not evaluated", g)
 		return
 	}
 	if doubt := x.DoubtOf(n); n.NoBlock() && doubt != "" {
@@ -27,12 +27,12 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.fact("", "cause", checks.CauseText(n))
 		s.fact("", "detail", n.Detail)
 	} else {
-		s.factf("", "blocks", "%s; %s left", phrase.List(state.CIDRs(n.Blocks)), phrase.Plural(n.Unused, "address"))
+		s.factf("", "blocks", "%s; free addresses: %d", state.CIDRs(n.Blocks), n.Unused)
 	}
 	if len(n.Elsewhere) > 0 {
-		s.factf("", "not for them", "%s: its pods cannot use these", phrase.List(state.CIDRs(n.Elsewhere)))
+		s.factf("", "not for them", "%s: its pods cannot use these", state.CIDRs(n.Elsewhere))
 	}
-	s.fact("", "waiting", phrase.List(phrase.FullNames(n.Waiting)))
+	s.fact("", "waiting", phrase.FullNames(n.Waiting))
 	for _, w := range n.Stuck {
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}

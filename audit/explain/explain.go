@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -141,7 +140,7 @@ func Explain(st *state.State, r *audit.Result, q Query) (*Explanation, error) {
 // the same subject again.
 func leadOn(fs []audit.Finding, explained ...string) {
 	for i := range fs {
-		if slices.ContainsFunc(explained, func(s string) bool { return fs[i].Fix.Command == "calico-audit explain "+phrase.Arg(s) }) {
+		if slices.ContainsFunc(explained, func(s string) bool { return fs[i].Fix.Command == remedies.Shell("calico-audit explain %s", s) }) {
 			fs[i].Fix = audit.Look("calico-audit explain " + fs[i].Check)
 		}
 	}
@@ -187,12 +186,11 @@ func (s *builder) listed(format string, args ...any) {
 }
 
 // fact adds a fact to the current section, unless value is empty.
-func (s *builder) fact(source, name, value string) {
-	if value == "" {
-		return
+func (s *builder) fact(source, name string, value any) {
+	if text := state.Value(value); text != "" {
+		sec := &s.Sections[len(s.Sections)-1]
+		sec.Facts = append(sec.Facts, Fact{name, text, source})
 	}
-	sec := &s.Sections[len(s.Sections)-1]
-	sec.Facts = append(sec.Facts, Fact{name, value, source})
 }
 
 // factf is fact with a format.
@@ -200,13 +198,12 @@ func (s *builder) factf(source, name, format string, args ...any) {
 	s.fact(source, name, fmt.Sprintf(format, args...))
 }
 
-// at adds a time, unless it is unknown.
-func (s *builder) at(source, name string, t blocks.Time) { s.fact(source, name, t.String()) }
-
-// remedies adds the remedies for a verdict.
+// remedies adds the remedies for a verdict, each once.
 func (s *builder) remedies(verdict string, ways []remedies.Remedy) {
 	for _, r := range ways {
-		s.Remedies = append(s.Remedies, Remedy{verdict, r.Title + ": " + r.Effect})
+		if x := (Remedy{verdict, r.Title + ": " + r.Effect}); !slices.Contains(s.Remedies, x) {
+			s.Remedies = append(s.Remedies, x)
+		}
 	}
 }
 
@@ -237,7 +234,7 @@ func podSource(w *blocks.Workload) string { return "pod/" + w.FullName() }
 
 // ownedBlock names a block and its owner.
 func ownedBlock(b *state.Block) string {
-	return fmt.Sprintf("block %s of %s", b.CIDR, phrase.Owner(b.Owner))
+	return fmt.Sprintf("block %s of %s", b.CIDR, b.Owner)
 }
 
 // unread explains, as part of a sentence for a fact, why a kind of object was not read completely;

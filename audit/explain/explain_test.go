@@ -354,7 +354,7 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 func TestExplainNumbersAreBounds(t *testing.T) {
 	for asked, wants := range map[string][]string{
 		"pool/pods":  {"at least 2 in use", "at most ", "at least 2 claimed"},
-		"node/n1":    {"owns at least 1 block with at least "},
+		"node/n1":    {"owns blocks (at least 1, addresses in use: at least "},
 		"10.0.0.200": {"at least 2 of 4 claimed", "at most "},
 	} {
 		kind, name, found := strings.Cut(asked, "/")

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -29,7 +28,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 	s.section("Allocated to")
 	for _, sort := range allocationSorts {
 		if n := counts[sort.kind]; n > 0 {
-			s.fact(src, sort.name, fmt.Sprint(n))
+			s.fact(src, sort.name, n)
 		}
 	}
 	if x.FirstMissing(useReads) != nil {
@@ -42,7 +41,7 @@ func (x *explainer) fillSection(s *builder, b *state.Block) {
 		return
 	}
 	if then := x.IfEmptied(b); then.OK {
-		s.factf(src, "once empty", "could be released %s later, unless new pods take addresses of it", phrase.Duration(x.Grace))
+		s.fact(src, "once empty", "could be released after the grace period, unless new pods take addresses of it")
 	} else {
 		s.fact(src, "once empty", "must stay: "+then.Reason)
 	}

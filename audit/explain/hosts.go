@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -46,9 +45,9 @@ func (x *explainer) hostsSection(s *builder, a netip.Addr, owners []string) {
 // viewNote gives the time of a view, and whether the view is too old to prove anything.
 func (x *explainer) viewNote(k *hosts.View) string {
 	if k.Stale() {
-		return fmt.Sprintf(" (taken at %s, which proves nothing now)", phrase.Time(k.TakenAt))
+		return fmt.Sprintf(" (taken at %s, which proves nothing now)", blocks.TimeOf(k.TakenAt))
 	}
-	return fmt.Sprintf(" (at %s)", phrase.Time(k.TakenAt))
+	return fmt.Sprintf(" (at %s)", blocks.TimeOf(k.TakenAt))
 }
 
 // blockHostsSection lists the nodes whose routes drop traffic to a block.
@@ -78,7 +77,7 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 	}
 	s.section("Host view")
 	if k := x.Views.Of(node); k != nil {
-		s.fact(k.Source, "taken", phrase.Time(k.TakenAt))
+		s.fact(k.Source, "taken", blocks.TimeOf(k.TakenAt))
 		var dropping []*blocks.HostRoute
 		for i := range k.Routes {
 			if r := &k.Routes[i]; hosts.IsDropping(r.Type) && r.Dst.Bits() > 0 {
@@ -86,7 +85,7 @@ func (x *explainer) nodeHostsSection(s *builder, node string) {
 			}
 		}
 		s.fact(k.Source, "drops", hosts.RoutesText(dropping))
-		s.factf(k.Source, "namespaces", "%d", len(k.Namespaces))
+		s.fact(k.Source, "namespaces", len(k.Namespaces))
 	}
 	found := false
 	for _, g := range x.Views.Gaps() {

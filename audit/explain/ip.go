@@ -134,7 +134,7 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 		if namespace, vm, isVM := attr.VMOf(); isVM {
 			s.fact(src, "virtual machine", cmp.Or(phrase.FullName(namespace, vm), "unnamed"))
 		}
-		s.at(src, "assigned", attr.Assigned)
+		s.fact(src, "assigned", attr.Assigned)
 	}
 	if n, ok := b.SequenceAt(i); ok && b.Ordinals[i] != blocks.Free {
 		s.factf(src, "sequence", "allocated at %d; the block is at %d", n, b.Sequence)

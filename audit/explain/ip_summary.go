@@ -12,13 +12,13 @@ import (
 
 // addressSummary summarises an address in a sentence or two.
 func (x *explainer) addressSummary(a netip.Addr, users []user, ref state.AllocationRef, allocated bool) string {
-	who := phrase.Each(describe(users))
+	who := describe(users).String()
 	b := x.CoveringBlock(a)
 	if text, of := x.secondarySummary(a); of && b == nil && !allocated {
 		return text
 	}
 	if floats := x.floatsOf(a); len(floats) > 0 && !allocated && len(users) == 0 {
-		return fmt.Sprintf("Floating IP of %s%s.", phrase.Each(floats), x.floatingText(a))
+		return fmt.Sprintf("Floating IP of %s%s.", floats, x.floatingText(a))
 	}
 	switch {
 	case allocated && allPast(users):

@@ -8,7 +8,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/errortext"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -251,7 +250,7 @@ func (n *named) concerns(f *audit.Finding) bool {
 
 // podsNamed returns the pods of a name, and those that no longer exist and still have addresses,
 // as NAMESPACE/NAME. An empty namespace stands for all.
-func (x *explainer) podsNamed(namespace, name string) (out []string) {
+func (x *explainer) podsNamed(namespace, name string) (out blocks.Names) {
 	if namespace != "" {
 		if x.knowsPod(namespace, name) {
 			out = append(out, namespace+"/"+name)
@@ -283,5 +282,5 @@ func (x *explainer) ambiguous(q Query) string {
 	if len(pods) < 2 {
 		return ""
 	}
-	return fmt.Sprintf("%d pods have the name %q: %s; give the namespace, as NAMESPACE/POD or with -n", len(pods), q.bare(), phrase.List(pods))
+	return fmt.Sprintf("%d pods have the name %q: %s; give the namespace, as NAMESPACE/POD or with -n", len(pods), q.bare(), pods)
 }

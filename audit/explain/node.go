@@ -58,7 +58,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		s.fact(src, "system", "Windows")
 	}
 	if n.AllocatablePods() > 0 {
-		s.factf(src, "allocatable pods", "%d", n.AllocatablePods())
+		s.fact(src, "allocatable pods", n.AllocatablePods())
 	}
 	live, waiting := 0, 0
 	for _, w := range h.Workloads {
@@ -83,7 +83,7 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 		}
 	}
 	if n.ASNumber != 0 {
-		s.factf(src, "AS number", "%d", n.ASNumber)
+		s.fact(src, "AS number", n.ASNumber)
 	}
 	if n.RouteReflectorID != "" {
 		s.factf(src, "route reflector", "cluster ID %s", n.RouteReflectorID)
@@ -100,14 +100,14 @@ func besideInternal(n *blocks.Node, a netip.Addr) string {
 }
 
 func schedulableText(h *state.NodeState) string {
-	var against []string
+	var against blocks.Names
 	if h.Node.Unschedulable {
 		against = append(against, "it is cordoned")
 	}
 	for _, t := range h.Node.KeepsAway() {
 		against = append(against, "it has the taint "+t.Key)
 	}
-	reasons := phrase.Each(against)
+	reasons := against.String()
 	switch {
 	case len(against) == 0 && h.Node.NoNetwork():
 		return "yes, but no pod is scheduled until its calico-node is Ready: it has the taint " + blocks.TaintNetwork
@@ -170,7 +170,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 		s.fact("", "blocks", why)
 	}
 	for _, b := range h.Blocks {
-		text := phrase.InUse(b.Used)
+		text := fmt.Sprintf("%d in use", b.Used)
 		if free := x.Unused(b); b.Used > 0 {
 			text += fmt.Sprintf(", %d left", free)
 		} else if b.Releasability.OK {
@@ -221,7 +221,7 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 	if h.Node == nil {
 		out := capital(x.NoNode(h.Name))
 		if len(h.Blocks) > 0 {
-			out += "; blocks in its name: " + phrase.List(state.CIDRs(h.Blocks))
+			out += "; blocks in its name: " + state.CIDRs(h.Blocks).String()
 		}
 		if len(h.Affinities) > 0 {
 			out += fmt.Sprintf("; affinities: %d", len(h.Affinities))
@@ -249,15 +249,15 @@ func (x *explainer) nodeSummary(h *state.NodeState) string {
 		if x.UnreadOfNode(h.Name) > 0 {
 			least = "at least "
 		}
-		own := fmt.Sprintf("owns %s%s with %s%s in use", least, phrase.Plural(len(h.Blocks), "block"), least, phrase.Plural(used, "address"))
+		own := fmt.Sprintf("owns blocks (%s%d, addresses in use: %s%d)", least, len(h.Blocks), least, used)
 		if len(h.Lent) > 0 {
-			own += fmt.Sprintf(", %d of them borrowed by %s", len(h.Lent), phrase.Each(borrowers(h.Lent)))
+			own += fmt.Sprintf("; %s borrow from it (%d)", borrowers(h.Lent), len(h.Lent))
 		}
 		parts = append([]string{own}, parts...)
 	}
 	if len(h.Borrowed) > 0 && !slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).NoBlock) {
 		lenders := audit.Names(h.Borrowed, func(b *state.Borrow) string { return b.Owner })
-		parts = append(parts, fmt.Sprintf("borrows %s from %s", phrase.Plural(len(h.Borrowed), "address"), phrase.Each(lenders)))
+		parts = append(parts, fmt.Sprintf("borrows from %s (%d)", lenders, len(h.Borrowed)))
 	}
 	if len(h.Blocks) == 0 && x.unread(blocks.Pods) != "" {
 		parts = append(parts, "owns no block; whether its pods need one is "+x.unread(blocks.Pods))

@@ -32,6 +32,7 @@ func (x *explainer) pod(namespace, name string) Explained {
 			x.unreferencedSection(s, w, r)
 		}
 	}
+	x.borrowOutcomeSection(s, slices.DeleteFunc(slices.Clone(x.Borrows), func(b *state.Borrow) bool { return w == nil || w.HostNetwork || !slices.Contains(addrs, b.Addr) }))
 	if w != nil && !w.HostNetwork {
 		x.podPoolsSection(s, w)
 	}
@@ -46,7 +47,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.section("Pod")
 	src := podSource(w)
 	s.fact(src, "state", podState(w))
-	s.at(src, "created", w.Created)
+	s.fact(src, "created", w.Created)
 	if w.HostNetwork {
 		s.fact(src, "network", "the host's: it uses its node's address, none of Calico's IPAM")
 	}
@@ -62,7 +63,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 		h := x.NodeState(w.Node)
 		owns := "no block"
 		if len(h.Blocks) > 0 {
-			owns = phrase.List(state.CIDRs(h.Blocks))
+			owns = state.CIDRs(h.Blocks).String()
 		}
 		s.fact(nodeSource(n), "node", w.Node+", which owns "+owns)
 	} else if w.Node != "" {
@@ -102,7 +103,7 @@ func (x *explainer) floatingRoute(w *blocks.Workload, a netip.Addr) string {
 }
 
 // floatsOf names the live pods that have an address as a floating IP.
-func (x *explainer) floatsOf(a netip.Addr) (out []string) {
+func (x *explainer) floatsOf(a netip.Addr) (out blocks.Names) {
 	for _, w := range x.FloatsAt(a) {
 		if w.Live() {
 			out = append(out, "pod "+w.FullName())
@@ -133,12 +134,9 @@ func (x *explainer) podAddressSection(s *builder, w *blocks.Workload, a netip.Ad
 		s.fact(src, "recorded node", attr.Node+", and not the pod's")
 	}
 	s.fact(src, "handle", attr.Handle+handleNote(attr, w))
-	s.at(src, "assigned", attr.Assigned)
-	if br := x.borrowOf(r); br != nil {
-		s.fact("", "traffic", x.trafficText(br))
-	}
+	s.fact(src, "assigned", attr.Assigned)
 	if others := others(x.usersOf(a), podSource(w)); len(others) > 0 {
-		s.fact("", "also used by", phrase.Each(describe(others)))
+		s.fact("", "also used by", describe(others))
 	}
 }
 
@@ -198,7 +196,7 @@ func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.
 		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
-	s.at(src, "assigned", r.Attributes().Assigned)
+	s.fact(src, "assigned", r.Attributes().Assigned)
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "verdict", "not known: "+g.String())
 		return
@@ -260,11 +258,11 @@ func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family
 
 // podSummary summarises a pod in a sentence or two.
 func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Addr) string {
-	words := make([]string, len(addrs))
+	words := make(blocks.Names, len(addrs))
 	for i, a := range addrs {
 		words[i] = a.String()
 	}
-	has := phrase.Each(words)
+	has := words.String()
 	switch {
 	case w == nil && x.unread(blocks.Pods) != "":
 		return fmt.Sprintf("Whether there is a pod %s is %s. Allocated to it: %s.", full, x.unread(blocks.Pods), has)
@@ -280,7 +278,7 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 		return fmt.Sprintf("The pod has no address (%s).", podState(w))
 	}
 	out := fmt.Sprintf("The pod is %s, with %s", podState(w), has)
-	var borrowed, dropped []string
+	var borrowed, dropped blocks.Names
 	for _, br := range x.Borrows {
 		if slices.Contains(addrs, br.Addr) {
 			name := br.Addr.String()
@@ -294,7 +292,7 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 		}
 	}
 	if len(borrowed) > 0 {
-		out += "; " + phrase.Each(borrowed)
+		out += "; " + borrowed.String()
 	}
 	if len(dropped) > 0 {
 		out += ", which drops traffic to it"

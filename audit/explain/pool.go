@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/scope"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -25,7 +24,7 @@ func (x *explainer) pool(p *state.Pool) Explained {
 			s.factf(poolSource(q), "overlaps", "pool %s, %s", q.Name, q.CIDR)
 		}
 	}
-	s.at(poolSource(p), "created", p.Created)
+	s.fact(poolSource(p), "created", p.Created)
 	x.poolNumbers(s, p)
 	x.poolNodesSection(s, p)
 	x.poolOwnersSection(s, p)
@@ -44,7 +43,7 @@ func (x *explainer) askersText(p *state.Pool) string {
 	if len(who) == 0 {
 		return ""
 	}
-	text := "by " + phrase.Some(who)
+	text := "by " + who.String()
 	if scope.ServesAnyone(x.State, p) {
 		text += "; pods that ask for no pool get its addresses, too, unless its assignmentMode is Manual (before v3.30: its nodeSelector !all())"
 	}
@@ -57,7 +56,7 @@ func (x *explainer) podCIDRsText(p *state.Pool) string {
 	if len(outside) == 0 {
 		return ""
 	}
-	return "the pool is outside those of its nodes, " + phrase.Some(outside) + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them"
+	return "the pool is outside those of its nodes, " + outside.String() + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them"
 }
 
 // poolNumbers lists the pool's counts.
@@ -70,7 +69,7 @@ func (x *explainer) poolNumbers(s *builder, p *state.Pool) {
 	a, b, n := p.Addrs, p.Slots, x.numbersOf(p)
 	s.factf("", "addresses", "%s; %s in use, %s reserved, %s available", a.Capacity, n.inUse, a.Reserved, n.available)
 	s.factf("", "blocks", "%s; %s claimed, %s free, %s reserved", b.Capacity, n.claimed, n.free, b.Reserved)
-	s.factf("", "left to claim", "%s", n.allocatable)
+	s.fact("", "left to claim", n.allocatable)
 	if p.ReleasableKnown {
 		s.factf("", "releasable", "%s%s", p.Releasable, releasableNote(p))
 	} else if g := x.Lacking(state.ReleaseReads); g != nil {
@@ -101,7 +100,7 @@ func (x *explainer) numbersOf(p *state.Pool) poolTexts {
 
 func releasableNote(p *state.Pool) string {
 	if names := state.CIDRs(releasable(p)); len(names) > 0 {
-		return ": " + phrase.List(names)
+		return ": " + names.String()
 	}
 	return ""
 }
@@ -131,7 +130,7 @@ func (x *explainer) poolNodesSection(s *builder, p *state.Pool) {
 				own++
 			}
 		}
-		text := phrase.Plural(own, "block")
+		text := fmt.Sprintf("blocks: %d", own)
 		if need := state.NodeDemand(h.Node, p); p.ServesWorkloads() && p.Automatic {
 			text += fmt.Sprintf(", may need %v", need)
 		}
@@ -164,7 +163,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 	for _, h := range all {
 		words := make([]string, len(h.bs))
 		for i, b := range h.bs {
-			words[i] = fmt.Sprintf("%s (%s)", b.CIDR, phrase.InUse(b.Used))
+			words[i] = fmt.Sprintf("%s (%d in use)", b.CIDR, b.Used)
 			if b.Used == 0 && b.Releasability.OK {
 				words[i] = fmt.Sprintf("%s (empty, releasable)", b.CIDR)
 			}
@@ -176,7 +175,7 @@ func (x *explainer) poolOwnersSection(s *builder, p *state.Pool) {
 		case n != "" && len(h.bs) > 1:
 			note = " (holds several)"
 		}
-		s.factf("", phrase.Owner(h.owner), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
+		s.factf("", h.owner.String(), "%d%s: %s", len(h.bs), note, strings.Join(words, ", "))
 	}
 }
 
@@ -187,7 +186,7 @@ func (x *explainer) poolReservedSection(s *builder, p *state.Pool) {
 		r := &x.Reservations[i]
 		for _, c := range r.CIDRs {
 			if c.Overlaps(p.CIDR) {
-				s.fact("ipreservation/"+r.Name, r.Name, c.String())
+				s.fact("ipreservation/"+r.Name, r.Name, c)
 			}
 		}
 	}
@@ -223,14 +222,14 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 		out += fmt.Sprintf(". Releasable blocks: %d", n)
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {
-		out += ". Selected nodes without a block of their own: " + phrase.List(without)
+		out += ". Selected nodes without a block of their own: " + without.String()
 	}
 	return out + "."
 }
 
 // withoutBlock names the nodes that a pool selects for workloads and that have no block of its
 // family.
-func (x *explainer) withoutBlock(p *state.Pool) (out []string) {
+func (x *explainer) withoutBlock(p *state.Pool) (out blocks.Names) {
 	if x.unread(blocks.Nodes) != "" {
 		return nil
 	}

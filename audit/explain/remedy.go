@@ -15,9 +15,10 @@ import (
 // findingRemedies adds the findings' own remedies, or else their check's general ones. It skips
 // findings that a diagnosis covers, and checks that already have a more specific remedy.
 func (x *explainer) findingRemedies(s *builder) {
+	specific := slices.Clone(s.Remedies)
 	for i := range s.Findings {
 		f := &s.Findings[i]
-		if slices.ContainsFunc(s.Remedies, func(o Remedy) bool { return o.Verdict == f.Check }) || x.diagnosed(f) {
+		if slices.ContainsFunc(specific, func(o Remedy) bool { return o.Verdict == f.Check }) || x.diagnosed(f) {
 			continue
 		}
 		ways := f.Remedies

@@ -13,11 +13,11 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 		s.section("Whereabouts pool %s", r.Pool.FullName())
 		s.fact("", "range", r.Pool.RangeText)
 		s.fact("", "network", r.Pool.Network.Name)
-		s.fact("", "pod", r.WhereaboutsOwner.Pod.String())
+		s.fact("", "pod", r.WhereaboutsOwner.Pod)
 		s.fact("", "interface", r.Interface)
 		s.fact("", "container", r.ContainerID)
 		if r.Reservation != nil {
-			s.fact("", "reservation", r.Reservation.Key().String())
+			s.fact("", "reservation", r.Reservation.Key())
 		}
 		s.fact("", "owner", r.Why)
 	}
@@ -25,7 +25,7 @@ func (x *explainer) secondarySection(s *builder, a netip.Addr) {
 		if l.Addr == a {
 			s.section("Whereabouts reservation %s", l.Key().String())
 			s.fact("", "network", l.Network.Name)
-			s.fact("", "pod", l.WhereaboutsOwner.Pod.String())
+			s.fact("", "pod", l.WhereaboutsOwner.Pod)
 			s.fact("", "allocation", "none: no pool records the address")
 		}
 	}

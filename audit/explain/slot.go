@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -96,20 +95,13 @@ func (x *explainer) selectedText(p *state.Pool) string {
 	if why := x.unread(blocks.Nodes); why != "" {
 		return why
 	}
-	var names []string
+	var names blocks.Names
 	for i := range x.Nodes {
 		if p.SelectsNode(&x.Nodes[i]) {
 			names = append(names, x.Nodes[i].Name)
 		}
 	}
-	list := phrase.List(names)
-	switch {
-	case len(names) == 0:
-		return "none: the pool selects no node"
-	case len(names) == len(x.Nodes):
-		return "all nodes: " + list
-	}
-	return fmt.Sprintf("%d of %d nodes: %s", len(names), len(x.Nodes), list)
+	return fmt.Sprintf("%d of %d nodes: %s", len(names), len(x.Nodes), names)
 }
 
 // poolLeftSection shows the free blocks and addresses of a pool.

@@ -14,7 +14,7 @@ import (
 // poolFacts lists the properties of a pool that matter for something in it.
 func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
-	s.factf(src, "pool", "%s, %s in blocks of /%d (%s)", p.Name, p.CIDR, p.BlockSize, phrase.PluralCount(p.BlockAddresses(), "address"))
+	s.factf(src, "pool", "%s, %s in blocks of /%d (addresses in each: %s)", p.Name, p.CIDR, p.BlockSize, p.BlockAddresses())
 	s.fact(src, "state", poolState(p))
 	if b := oldestBlock(p); b != nil && p.Created.After(b.Created.Add(x.Grace)) {
 		s.factf(src, "created again", "at %s, after its block %s (%s): something deleted the pool in between, as Tigera's operator does if the Installation lists the CIDR in another notation", p.Created, b.CIDR, b.Created)
@@ -25,7 +25,7 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	if nodes, all := traffic.HostSubnets(x.State, p); all {
 		s.factf(src, "CrossSubnet", "never applies, and all traffic between nodes is encapsulated: all %d nodes record an address without a subnet (/%d)", len(nodes), p.CIDR.Addr().BitLen())
 	} else if len(nodes) > 0 && len(x.State.SelectedBy(p)) > 1 {
-		s.factf(src, "CrossSubnet", "does not apply to %s, which %s an address without a subnet (/%d): traffic from there is encapsulated, and traffic to there may not be, which strict reverse path filtering drops", phrase.Some(nodes), phrase.One(len(nodes), "records", "record"), p.CIDR.Addr().BitLen())
+		s.factf(src, "CrossSubnet", "does not apply to %s, with an address without a subnet (/%d): traffic from there is encapsulated, and traffic to there may not be, which strict reverse path filtering drops", nodes, p.CIDR.Addr().BitLen())
 	}
 	if need := traffic.BetweenSubnets(x.State, p); need != "" {
 		s.fact(src, "subnets", need)
@@ -105,7 +105,7 @@ func ownerWord(o blocks.Owner) string {
 	case o.Kind == blocks.VirtualOwner:
 		return o.String() + ", which serves LoadBalancer services"
 	}
-	return phrase.Owner(o)
+	return o.String()
 }
 
 // tunnelName returns the display name of a tunnel address type.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
+	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -25,7 +26,7 @@ type user struct {
 }
 
 // describe formats users for a sentence.
-func describe(users []user) []string {
+func describe(users []user) blocks.Names {
 	out := make([]string, len(users))
 	for i, u := range users {
 		out[i] = u.what + phrase.OnNode(u.where)
@@ -125,7 +126,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 		x.namedByAllocation(s, a, ref, attr)
 	}
 	if g := x.FirstMissing(useReads); g != nil {
-		s.fact("", "not known", g.String())
+		s.fact("", "not known", g)
 	} else if len(users) == 0 && (!allocated || !slices.Contains(podless, state.UseKindOf(ref.Block, attr))) {
 		s.fact("", "none", "no pod and no node names it")
 		// Felix masquerades no traffic to addresses in pools (felix/rules/nat.go); projectcalico/calico#7345.
@@ -137,10 +138,10 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 		v := x.Classify(ref)
 		s.fact("", "verdict", verdictText(v))
 		if node := state.NodeOf(attr); len(users) == 0 && v.Owned && attr.Tunnel() && x.Vanished(node) {
-			s.fact("", "if the machine is off", "calico-audit repair --leaked-ips --terminated "+phrase.Arg(node))
+			s.fact("", "if the machine is off", remedies.Shell("calico-audit repair --leaked-ips --terminated %s", node))
 		}
 		if v.Young {
-			s.at("", "leaked from", x.Due(state.AssignedAt(ref)))
+			s.fact("", "leaked from", x.Due(state.AssignedAt(ref)))
 		}
 		if !v.Owned {
 			s.fact("", "Calico's collector", collector.OfAddress(x.State, ref).Text(""))
@@ -225,14 +226,14 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 
 // podAddresses lists the addresses of a pod for a sentence.
 func podAddresses(w *blocks.Workload) string {
-	var out []string
+	var out blocks.Names
 	for a := range w.Addresses {
 		out = append(out, a.String())
 	}
 	if len(out) == 0 {
 		return "it has no address yet"
 	}
-	return "it has " + phrase.Each(out)
+	return "it has " + out.String()
 }
 
 // nodeNamed returns a node that exists, or nil.

@@ -2,6 +2,7 @@ package phrase
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,25 +23,6 @@ func FullName(namespace, name string) string {
 		return ""
 	}
 	return namespace + "/" + name
-}
-
-// Owner returns an owner's name: the node's name, or "no node" for the zero Owner.
-func Owner(o blocks.Owner) string {
-	if o == (blocks.Owner{}) {
-		return "no node"
-	}
-	if n := o.Node(); n != "" {
-		return n
-	}
-	return o.String()
-}
-
-// InUse counts the addresses of a block that are in use.
-func InUse(used int) string {
-	if used == 0 {
-		return "empty"
-	}
-	return fmt.Sprintf("%d in use", used)
 }
 
 // Uses lists what addresses are used for.
@@ -83,11 +65,13 @@ func Time(t time.Time) string {
 // listLimit is the number of words in a list before the rest is only counted.
 const listLimit = 10
 
-// List joins words with commas, and counts those beyond listLimit.
-func List(words []string) string { return ListBy(", ", words) }
-
-// ListBy is List with another separator, for words that contain commas.
-func ListBy(sep string, words []string) string {
+// List joins words with commas, or with semicolons if a word contains a comma, and counts those
+// beyond listLimit.
+func List(words []string) string {
+	sep := ", "
+	if slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, ",") }) {
+		sep = "; "
+	}
 	if len(words) <= listLimit {
 		return strings.Join(words, sep)
 	}
@@ -132,7 +116,7 @@ func Arg(name string) string {
 }
 
 // FullNames returns the names of pods as "NAMESPACE/NAME".
-func FullNames(ws []*blocks.Workload) []string {
+func FullNames(ws []*blocks.Workload) blocks.Names {
 	out := make([]string, len(ws))
 	for i, w := range ws {
 		out[i] = w.FullName()

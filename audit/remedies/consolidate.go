@@ -31,7 +31,7 @@ type Consolidation struct {
 	Spare int
 	// Cordon lists nodes that could get a moved pod, have no address of their own for it and are
 	// not cordoned yet. Cordoned lists nodes already cordoned for this consolidation.
-	Cordon, Cordoned []string
+	Cordon, Cordoned blocks.Names
 	// Precaution is the holder if Cordon contains it although it has room for the next pod.
 	Precaution string
 	// Barred lists the obstacles that no consent removes.
@@ -139,7 +139,7 @@ func (st *Remedies) ageless(p *state.Pool) bool {
 
 // LackingBlocks returns the names of the nodes that take pods, have no usable block of a family and
 // cannot claim one. Releasable blocks are ignored.
-func (st *Remedies) LackingBlocks() (out []string) {
+func (st *Remedies) LackingBlocks() (out blocks.Names) {
 	for _, h := range st.NodeStates {
 		if slices.ContainsFunc(h.BlockStatus, st.lacksBlock) {
 			out = append(out, h.Name)
@@ -535,9 +535,9 @@ func (st *Remedies) lent(m Move, f blocks.Family) *state.Block {
 // Full returns the uncordoned nodes that have neither an address of their own for another pod nor a
 // block to claim, in some family. It covers nodes that take pods, and nodes whose taints a rehomed
 // pod tolerates.
-func (st *Remedies) Full() []string { return st.full() }
+func (st *Remedies) Full() blocks.Names { return st.full() }
 
-func (st *Remedies) findFull() []string {
+func (st *Remedies) findFull() blocks.Names {
 	var out []string
 	for _, h := range st.NodeStates {
 		if takesPods(h) && !st.takers()[h.Name] {

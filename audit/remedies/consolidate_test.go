@@ -105,7 +105,7 @@ func TestConsolidations(t *testing.T) {
 func TestConsolidationsOfEmptyBlocks(t *testing.T) {
 	text := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1)
 	got := consolidations(t, strings.Replace(text, "block 10.0.0.24/29 b", "block 10.0.0.24/29 b age=1m", 1))
-	if len(got) != 4 || !strings.Contains(got[2], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty: use "repair --empty-blocks" (it was written less than`) {
+	if len(got) != 4 || !strings.Contains(got[2], `10.0.0.24/29 from b for new moves  cordons  barred: it is empty: use "repair --empty-blocks" (it was written at`) {
 		t.Errorf("got %q", got)
 	}
 }
@@ -182,22 +182,22 @@ func TestReplacementsNeedAddresses(t *testing.T) {
 func TestBegun(t *testing.T) {
 	emptied := strings.Replace(shortage, "use 10.0.0.25 shop/web-6 b of=ReplicaSet/web ready\n", "", 1) + "reserve 10.0.0.24/29 mine=b,new\n"
 	released := strings.Replace(strings.Replace(emptied, "block 10.0.0.24/29 b\n", "", 1), "affinity 10.0.0.24/29 b\n", "", 1)
-	end := "10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, "
+	end := "10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, "
 	for name, c := range map[string]struct {
 		text string
 		want []string
 	}{
-		"begun":                      {shortage + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [new], cordoned [], over false, barred []"}},
-		"cordoned":                   {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons [], cordoned [new], over false, barred []"}},
-		"claimed":                    {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over true, barred []"}},
+		"begun":                      {shortage + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons new, cordoned none, over false, barred []"}},
+		"cordoned":                   {strings.Replace(shortage, "node new", "node new mine=10.0.0.0/29,a,new", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 2, cordons none, cordoned new, over false, barred []"}},
+		"claimed":                    {strings.Replace(shortage, "block 10.0.0.24/29 b", "block 10.0.0.24/29 new", 1) + "reserve 10.0.0.24/29 mine=b,new", []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over true, barred []"}},
 		"emptied":                    {emptied, []string{end + "barred []"}},
 		"an unrecorded address":      {emptied + "pod shop/web-6 b 10.0.0.25\n", []string{end + "barred [10.0.0.25: pod shop/web-6 uses 10.0.0.25 of it, although the block does not record it: \"repair --unrecorded-ips\" comes first]"}},
 		"seen before it was written": {strings.Replace(emptied, "24/29 b\n", "24/29 b age=1h\n", 1) + "view b age=2h\nnetns b x 10.0.0.25/32 pids=1 cmd=app state=S\n", []string{end + "barred []"}},
-		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred []"}},
-		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons [], cordoned [], over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
+		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred []"}},
+		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
 		"not ours":                   {shortage + "reserve 10.0.0.0/29", nil},
-		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons [], cordoned [], over false, barred [new does not need a block any more]"}},
-		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons [], cordoned [], over false, barred [other or a no longer exists]"}},
+		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [new does not need a block any more]"}},
+		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons none, cordoned none, over false, barred [other or a no longer exists]"}},
 	} {
 		snap, err := statedsl.Parse(c.text)
 		if err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -13,13 +12,13 @@ import (
 // of these nodes, seen alone, could get a block.
 type Contested struct {
 	Pool  *state.Pool
-	Nodes []string
+	Nodes blocks.Names
 	// Remedies add a pool with room for the nodes that get no block.
 	Remedies []Remedy
 }
 
 func (c *Contested) String() string {
-	return fmt.Sprintf("pool %s has no block left for %s", c.Pool.Name, phrase.List(c.Nodes))
+	return fmt.Sprintf("pool %s has no block left for %s", c.Pool.Name, c.Nodes)
 }
 
 // Contests lets every node in need claim a block, and returns the nodes that get none. Nodes that

@@ -37,7 +37,7 @@ type Remedies struct {
 	leftBehind func() map[string]*leftBehind
 	unrecorded func() string
 	rehomes    func() (now, later []Move)
-	full       func() []string
+	full       func() blocks.Names
 	takers     func() map[string]bool
 	few        func() tooFew
 	blockless  func() []*state.NodeBlockStatus

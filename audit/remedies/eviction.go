@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -93,7 +92,7 @@ func (st *Remedies) indexControllers() map[string][]*blocks.Workload {
 
 // UnguardedText names the pods that an eviction ends for good, or interrupts.
 func UnguardedText(moves []Move) string {
-	var bare, only, out []string
+	var bare, only, out blocks.Names
 	for _, m := range moves {
 		if m.Pod.Controller == nil {
 			bare = append(bare, m.Pod.FullName())
@@ -102,10 +101,10 @@ func UnguardedText(moves []Move) string {
 		}
 	}
 	if len(bare) > 0 {
-		out = append(out, "pods gone for good, because no controller recreates them: "+phrase.List(bare))
+		out = append(out, "pods gone for good, because no controller recreates them: "+bare.String())
 	}
 	if len(only) > 0 {
-		out = append(out, "pods without another replica or a known PodDisruptionBudget, so that nothing serves meanwhile: "+phrase.List(only))
+		out = append(out, "pods without another replica or a known PodDisruptionBudget, so that nothing serves meanwhile: "+only.String())
 	}
 	return strings.Join(out, "; ")
 }
@@ -145,11 +144,11 @@ func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
 	case few.pool != "":
 		cordons := "the nodes that are cordoned for this would have to stay cordoned"
 		if len(full) > 0 {
-			cordons = phrase.Some(full) + " would have to be cordoned, or it may borrow there again"
+			cordons = full.String() + " would have to be cordoned, or it may borrow there again"
 		}
 		return state.Because(RetainNowhere, "%s, and %d of the %d nodes of pool %s were left to take pods, fewer than half: add a pool first", cordons, few.left, few.of, few.pool)
 	case len(full) > 0 && !c.CordonFull:
-		return state.Because(RetainConsent, "the scheduler may place it on a node without a free address, where it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", phrase.List(full))
+		return state.Because(RetainConsent, "the scheduler may place it on a node without a free address, where it borrows again or waits: consent with --cordon-full, to cordon %s meanwhile", full)
 	}
 	return state.Bar{}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -17,7 +16,7 @@ type LastBlock struct {
 	Holder string
 	// For lists the nodes that cannot allocate in the block's pool, sorted; not empty if the block
 	// may be released.
-	For []string
+	For blocks.Names
 }
 
 // LastBlock reports whether the last block of a node (RetainLast) may be released for a node that
@@ -58,7 +57,7 @@ func (st *Remedies) LastBlock(b *state.Block) LastBlock {
 	case len(v.For) == 0:
 		v.Reason += "; no schedulable node needs it: each can allocate in pool " + b.Pool.Name
 	case before >= lacking:
-		v.Reason += "; other blocks suffice for the nodes that cannot allocate: " + phrase.List(v.For)
+		v.Reason += "; other blocks suffice for the nodes that cannot allocate: " + v.For.String()
 	default:
 		if q := st.alsoNeeded(b); q != nil {
 			v.Reason += "; without it, " + b.Owner.Node() + " could claim one of the last blocks of pool " + q.Name + ", which other nodes need"

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/releasable"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // leaks groups leaked addresses by what a plan does with them.
@@ -18,7 +18,7 @@ type leaks struct {
 	consented, off int
 	// unseen and silent name the nodes whose addresses lack evidence: unseen the nodes that answer,
 	// silent those whose machines may still run.
-	unseen, silent []string
+	unseen, silent blocks.Names
 	bar            state.Bar
 }
 
@@ -72,14 +72,14 @@ func (st *Remedies) LeakRemedies(refs ...state.AllocationRef) (out []Remedy) {
 		return []Remedy{r}
 	}
 	if x.off > 0 {
-		r := ReleaseLeaks.with(shell(" --terminated %s", strings.Join(x.silent, ",")))
-		r.Title = fmt.Sprintf("release the leaked addresses of machines that you know to be off (--terminated): %s", phrase.Some(x.silent))
+		r := ReleaseLeaks.with(Shell(" --terminated %s", strings.Join(x.silent, ",")))
+		r.Title = fmt.Sprintf("release the leaked addresses of machines that you know to be off (--terminated): %s", x.silent)
 		r.Effect = fmt.Sprintf("addresses that can be assigned again: %d", x.off)
 		r.Risk, r.Manual, r.Yield = terminatedRisk, true, &Yield{Addresses: x.off}
 		out = append(out, r)
 	}
 	if len(x.unseen) > 0 {
-		out = append(out, ByHand(fmt.Sprintf("take host views of %s (calico-audit agent), and plan with them: calico-audit repair --leaked-ips --host-views FILES", phrase.Some(x.unseen)),
+		out = append(out, ByHand(fmt.Sprintf("take host views of %s (calico-audit agent), and plan with them: calico-audit repair --leaked-ips --host-views FILES", x.unseen),
 			"addresses that no view shows in use can be released", "none"))
 	}
 	if x.consented > 0 {

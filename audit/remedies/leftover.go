@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -46,7 +45,7 @@ var singular = map[blocks.Resource]string{blocks.Blocks: "ipamblock", blocks.Aff
 func (l *Leftover) RootID() string { return "leftover/" + l.Run }
 
 // Names returns the objects as kubectl names them.
-func (l *Leftover) Names() (out []string) {
+func (l *Leftover) Names() (out blocks.Names) {
 	for _, r := range l.Reservations {
 		out = append(out, "ipreservation/"+r.Name)
 	}
@@ -80,7 +79,7 @@ func (l *Leftover) Text() string {
 	if !l.Over {
 		ended = "did not finish, or still runs"
 	}
-	return fmt.Sprintf("%s %s; it left %s", run, ended, phrase.Some(l.Names()))
+	return fmt.Sprintf("%s %s; it left %s", run, ended, l.Names())
 }
 
 // findLeftovers finds the objects that unfinished runs left behind, and groups them by run.
@@ -275,8 +274,8 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 		back.Effect = "half-done steps are reverted if possible, else finished, from this directory's journal"
 	}
 	if k := l.journal; k != nil {
-		back.Commands, back.Effect = []string{shell(repairCommand("undo %s"), k.Journal)}, "all writes of the run are undone, if that is safe"
-		return []Remedy{{Title: "finish the run", Commands: []string{shell(repairCommand("apply --resume %s"), k.Journal)}, Effect: "the steps that were started are finished, and the others applied", Risk: "as the run's plan says"}, back}
+		back.Commands, back.Effect = []string{Shell(repairCommand("undo %s"), k.Journal)}, "all writes of the run are undone, if that is safe"
+		return []Remedy{{Title: "finish the run", Commands: []string{Shell(repairCommand("apply --resume %s"), k.Journal)}, Effect: "the steps that were started are finished, and the others applied", Risk: "as the run's plan says"}, back}
 	}
 	var begun *Consolidation
 	for _, c := range st.Begun() {
@@ -287,7 +286,7 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	for _, r := range l.Reservations {
 		if begun == nil || begun.Reservation != r {
 			return []Remedy{ByHand("find out who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
-				"who changed it may rely on it", shell("kubectl get ipreservations %s -o yaml", r.Name)), back}
+				"who changed it may rely on it", Shell("kubectl get ipreservations %s -o yaml", r.Name)), back}
 		}
 	}
 	finish := Repair("finish the run", "--consolidate", restores, "none")

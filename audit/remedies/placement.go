@@ -227,7 +227,7 @@ func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int
 
 // crowded returns, sorted, the nodes where a pod may start but finds neither an address of the node
 // nor a block to claim, in some family that it needs.
-func (st *Remedies) crowded(x demand) []string {
+func (st *Remedies) crowded(x demand) blocks.Names {
 	if found, ok := st.crowds.Load(x); ok {
 		return found.([]string)
 	}
@@ -247,11 +247,11 @@ func (st *Remedies) crowded(x demand) []string {
 
 // ignoresCordons explains why a cordon does not keep a pod off nodes without an address for it;
 // empty if it does, or if no cordon is needed.
-func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded []string) string {
+func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded blocks.Names) string {
 	if len(crowded) == 0 || !w.Placement.ToleratesCordon() {
 		return ""
 	}
-	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), phrase.Some(crowded))
+	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), crowded)
 }
 
 // seating assigns addresses and resources, one after the other, to pods.
@@ -328,7 +328,7 @@ func (x *seating) take(w *blocks.Workload, d demand, counted bool) string {
 	if !w.Placement.Limited() {
 		return fmt.Sprintf("no node that takes pod %s has an address of its own left for it", w.FullName())
 	}
-	var nodes []string
+	var nodes blocks.Names
 	may := w.Placement.Matcher()
 	for _, h := range x.NodeStates {
 		if h.Node != nil && may(h.Node) {
@@ -338,7 +338,7 @@ func (x *seating) take(w *blocks.Workload, d demand, counted bool) string {
 	if len(nodes) == 0 {
 		return fmt.Sprintf("pod %s may run on no node that exists (its nodeSelector and node affinity: %s)", w.FullName(), phrase.OrNone(w.Placement.String()))
 	}
-	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), phrase.Some(nodes), w.Placement)
+	return fmt.Sprintf("pod %s may only run on %s (its nodeSelector and node affinity: %s), where no address of the node's own is left for it", w.FullName(), nodes, w.Placement)
 }
 
 // NowhereFor explains why no node on which the pod with address a may run has addresses of its own

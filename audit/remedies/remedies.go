@@ -47,7 +47,7 @@ func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy 
 func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, concerns func(*state.Borrow) bool) (Remedy, Consents) {
 	r := Rehome
 	r.Risk = st.evictionRisk()
-	var all, alone []string
+	var all, alone blocks.Names
 	bare, guarded := false, false
 	for _, b := range borrows {
 		w := b.Workload
@@ -74,14 +74,14 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart these pods by hand, because no plan may: "+phrase.Some(all), "the borrowed addresses are released"), consents
+		return Restart("restart these pods by hand, because no plan may: "+all.String(), "the borrowed addresses are released"), consents
 	default:
 		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
 		r.Risk += withoutReplica(len(alone))
 	}
 	if len(pools) > 0 {
-		r = r.with(shell(" --pool %s", strings.Join(state.PoolsOf(pools...), ",")))
+		r = r.with(Shell(" --pool %s", strings.Join(state.PoolsOf(pools...), ",")))
 	}
 	if consents.CordonFull { // a replacement may start on a full node
 		r = r.with(" --cordon-full")
@@ -163,7 +163,7 @@ func (st *Remedies) consolidation(s *shortage, rehome []string) *Remedy {
 			continue
 		}
 		c := all[0]
-		flags := shell("--consolidate --pool %s", c.Pool.Name)
+		flags := Shell("--consolidate --pool %s", c.Pool.Name)
 		r := Repair(fmt.Sprintf("empty %s of %s for %s (pods to move: %d)", c.CIDR, c.Holder, c.For, len(c.Moves)), flags,
 			c.For+" gets a block", st.evictionRisk())
 		if needing := len(s.cut) + len(s.next); needing > 1 {
@@ -216,13 +216,13 @@ var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", 
 
 // causeRemedies returns the ways for a node to get a block unless blocks are merely lacking.
 func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
-	explain := shell("calico-audit explain %s", n.Host.Name)
+	explain := Shell("calico-audit explain %s", n.Host.Name)
 	switch c {
 	case state.CauseSelector:
 		return []Remedy{ByHand("correct the pool's selector: "+detail, "nodes claim blocks again, and pods get addresses", EverywhereRisk, explain)}
 	case state.CauseNoPool:
 		r := SelectNode
-		r.Title += " (" + phrase.Some(strings.Split(detail, "; ")) + ")"
+		r.Title += " (" + blocks.Names(strings.Split(detail, "; ")).String() + ")"
 		r.Commands = []string{explain}
 		return []Remedy{r}
 	case state.CauseUnserved:
@@ -277,7 +277,7 @@ func DeleteFinishedOf(node string, pods []*blocks.Workload) Remedy {
 	for _, w := range pods {
 		if !slices.Contains(phases, w.Phase) {
 			phases = append(phases, w.Phase)
-			r.Commands = append(r.Commands, shell("kubectl get pods --all-namespaces --field-selector=%s", "spec.nodeName="+node+",status.phase="+w.Phase))
+			r.Commands = append(r.Commands, Shell("kubectl get pods --all-namespaces --field-selector=%s", "spec.nodeName="+node+",status.phase="+w.Phase))
 		}
 	}
 	return r
@@ -294,7 +294,7 @@ func (st *Remedies) BorrowRemedies(b *state.Borrow) []Remedy {
 	case b.Tunnel && annotation != "":
 		r := RenewTunnel
 		r.Title = fmt.Sprintf("once %s has a block, take the tunnel's address off the node, and restart its calico-node pod if no new one appears within a minute", b.User)
-		r.Commands = []string{shell("kubectl annotate node %s %s", b.User, annotation+"-")}
+		r.Commands = []string{Shell("kubectl annotate node %s %s", b.User, annotation+"-")}
 		return []Remedy{r}
 	case b.Workload != nil:
 		return []Remedy{st.rehome(nil, []*state.Borrow{b})}
@@ -329,7 +329,7 @@ func (st *Remedies) StrictRemedies() []Remedy {
 
 // CrowdedOut returns the nodes that compete with Windows nodes for the last blocks under strict
 // affinity. Without it, Windows nodes claim none.
-func (st *Remedies) CrowdedOut() []string {
+func (st *Remedies) CrowdedOut() blocks.Names {
 	starving, crowded := st.MayStarve()
 	if !crowded {
 		return nil
@@ -339,7 +339,7 @@ func (st *Remedies) CrowdedOut() []string {
 
 // WouldNotAllocate lists the nodes whose next pod would get no address under strict affinity: their
 // own blocks, if any, are full, and no block is left for them to claim.
-func (st *Remedies) WouldNotAllocate() []string {
+func (st *Remedies) WouldNotAllocate() blocks.Names {
 	var out []string
 	for _, h := range st.NodeStates {
 		if slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).RequiresBlocks) {
@@ -355,27 +355,27 @@ func RestartRemedies(w *blocks.Workload, effect string) []Remedy {
 	if w.Extras().VM != "" {
 		return nil
 	}
-	return []Remedy{Restart("restart pod "+w.FullName(), effect, shell("kubectl get pod --namespace %s %s -o wide", w.Namespace, w.Name))}
+	return []Remedy{Restart("restart pod "+w.FullName(), effect, Shell("kubectl get pod --namespace %s %s -o wide", w.Namespace, w.Name))}
 }
 
 // findNodeNames finds the roots of machines on which calico-node uses another node's name. There is
 // one root per name, because all machines made from one image may use it.
 func (st *Remedies) findNodeNames() {
-	nodes := map[string][]string{}
+	nodes := map[string]blocks.Names{}
 	for _, h := range st.NodeStates {
 		if as := identity.WrittenAs(st.State, h.Name); as != "" && h.Node != nil {
 			nodes[as] = append(nodes[as], h.Name)
 		}
 	}
 	for as, on := range nodes {
-		all := phrase.Some(on)
+		all := on.String()
 		st.root("nodename/"+as, func(int) string {
 			return fmt.Sprintf("Calico on %s writes under the name %s: the allocations of pods there name that node", all, as)
 		}, func() []Remedy {
 			r := FixNodeName
 			r.Title = fmt.Sprintf("correct the name %s in /var/lib/calico/nodename on %s, in the CNI configuration there (nodename), or in NODENAME of calico-node; then restart calico-node there, and then the pods", as, all)
 			if len(on) == 1 {
-				r.Commands = []string{shell("kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=%s", "spec.nodeName="+on[0])}
+				r.Commands = []string{Shell("kubectl get pods --all-namespaces --selector=k8s-app=calico-node --field-selector=%s", "spec.nodeName="+on[0])}
 			}
 			return []Remedy{r}
 		})
@@ -384,14 +384,14 @@ func (st *Remedies) findNodeNames() {
 
 // findFamilies finds the roots of nodes that record no Calico address of a family of their pods.
 func (st *Remedies) findFamilies() {
-	nodes := map[blocks.Family][]string{}
+	nodes := map[blocks.Family]blocks.Names{}
 	for _, m := range identity.WithoutAddress(st.State) {
 		nodes[m.Family] = append(nodes[m.Family], m.Name)
 	}
 	delete(nodes, 0)
 	for f, on := range nodes {
 		st.root("address-family/"+f.String(), func(int) string {
-			return fmt.Sprintf("calico-node records no %s address of %s, but the pods there have %s addresses: other nodes have no route to them", f, phrase.Some(on), f)
+			return fmt.Sprintf("calico-node records no %s address of %s, but the pods there have %s addresses: other nodes have no route to them", f, on, f)
 		}, func() []Remedy { return []Remedy{DetectFamily(f)} })
 	}
 }
@@ -420,12 +420,12 @@ func EndUse(uses []hosts.Use) Remedy {
 	if len(uses) == 0 {
 		return ByHand("find the process in that network namespace, and end it if it is left over; then plan again", effect, risk)
 	}
-	var nodes, where []string
+	var nodes, where blocks.Names
 	for _, u := range uses {
 		if where = append(where, hosts.NamespaceText(u.View.Node, u.Namespace)); !slices.Contains(nodes, u.View.Node) {
 			nodes = append(nodes, u.View.Node)
 		}
 	}
-	return ByHand(fmt.Sprintf("find the processes in %s, and end those that are left over; processes in state D end only with a drain and reboot of %s", phrase.List(where), phrase.Each(nodes)),
+	return ByHand(fmt.Sprintf("find the processes in %s, and end those that are left over; processes in state D end only with a drain and reboot of %s", where, nodes),
 		effect, risk)
 }

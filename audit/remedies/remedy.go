@@ -82,8 +82,8 @@ func Repair(title, flags, effect, risk string) Remedy {
 
 func repairCommand(flags string) string { return "calico-audit repair " + flags }
 
-// shell puts words into a command, quoted.
-func shell(format string, words ...string) string {
+// Shell puts words into a command, quoted for a POSIX shell.
+func Shell(format string, words ...string) string {
 	quoted := make([]any, len(words))
 	for i, w := range words {
 		quoted[i] = phrase.Arg(w)

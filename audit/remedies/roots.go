@@ -315,7 +315,7 @@ func (st *Remedies) findBarred() {
 		if detail == "" && len(n.Stuck) > 0 {
 			detail = n.Stuck[0].Detail
 		}
-		var names []string
+		var names blocks.Names
 		for _, n := range ns {
 			names = append(names, n.Host.Name)
 		}
@@ -324,7 +324,7 @@ func (st *Remedies) findBarred() {
 			for _, n := range ns {
 				borrowed, waiting = borrowed+len(n.Borrowed), waiting+len(n.Stuck)
 			}
-			message := fmt.Sprintf("%s cannot claim a block: %s", phrase.Some(names), detail)
+			message := fmt.Sprintf("%s cannot claim a block: %s", names, detail)
 			if borrowed > 0 {
 				message += fmt.Sprintf("; borrowed addresses: %d", borrowed)
 			}
@@ -343,7 +343,7 @@ func (st *Remedies) findBarred() {
 // borrowedMessage names the nodes with pods that still borrow, although these nodes could have
 // blocks of their own.
 func (st *Remedies) borrowedMessage() string {
-	var users []string
+	var users blocks.Names
 	for _, b := range st.Borrows {
 		if !b.Tunnel && st.RootOfBorrow(b) == "borrowed" {
 			users = append(users, b.User)
@@ -356,7 +356,7 @@ func (st *Remedies) borrowedMessage() string {
 	if text := st.droppedText(func(b *state.Borrow) bool { return st.RootOfBorrow(b) == "borrowed" }); text != "" {
 		dropped = ", and " + text
 	}
-	return fmt.Sprintf("pods on %s still borrow from other nodes (addresses: %d), although their own nodes can have blocks%s", phrase.Some(users), borrowed, dropped)
+	return fmt.Sprintf("pods on %s still borrow from other nodes (addresses: %d), although their own nodes can have blocks%s", users, borrowed, dropped)
 }
 
 // findVanished finds the root of objects left by nodes that no longer exist. They all share one
@@ -393,10 +393,10 @@ func (st *Remedies) vanishedMessage() string {
 			used += b.Used
 		}
 	}
-	names := slices.Sorted(maps.Keys(st.departed))
+	names := blocks.Names(slices.Sorted(maps.Keys(st.departed)))
 	who := fmt.Sprintf("node %q no longer exists", names[0])
 	if len(names) > 1 {
-		who = fmt.Sprintf("%d nodes no longer exist (%s)", len(names), phrase.Some(names))
+		who = fmt.Sprintf("%d nodes no longer exist (%s)", len(names), names)
 	}
 	return fmt.Sprintf("%s; left behind: blocks %d, allocated addresses %d, affinities %d", who, owned, used, affinities)
 }
@@ -406,7 +406,7 @@ func (st *Remedies) vanishedMessage() string {
 // unknown.
 func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	predicted := st.FirstMissing(state.RouteReads) == nil
-	var owners []string
+	var owners blocks.Names
 	pods, others := 0, 0
 	for _, b := range st.Borrows {
 		if !which(b) {
@@ -433,7 +433,7 @@ func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {
 	if others > 0 {
 		to = phrase.Plural(pods+others, "address")
 	}
-	return fmt.Sprintf("%s %s the traffic to %s", phrase.Some(owners), phrase.One(len(owners), "drops", "drop"), to)
+	return fmt.Sprintf("%s %s the traffic to %s", owners, phrase.One(len(owners), "drops", "drop"), to)
 }
 
 // RootOfSelector returns the root of a pool with a selector that cannot be parsed, so that nodes

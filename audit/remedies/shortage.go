@@ -122,7 +122,7 @@ func (st *Remedies) findShortages() {
 // nodes.
 func (st *Remedies) shortageMessage(s *shortage) string {
 	parts := []string{st.whatIsShort(s)}
-	var borrow, wait, next []string
+	var borrow, wait, next blocks.Names
 	for _, n := range s.cut {
 		if len(n.Stuck) > 0 {
 			wait = append(wait, n.Host.Name)
@@ -135,10 +135,10 @@ func (st *Remedies) shortageMessage(s *shortage) string {
 	}
 	var who []string
 	if len(wait) > 0 {
-		who = append(who, "pods on "+phrase.Some(wait)+" get no address")
+		who = append(who, "pods on "+wait.String()+" get no address")
 	}
 	if len(borrow) > 0 {
-		text := fmt.Sprintf("%s %s", phrase.Some(borrow), phrase.One(len(borrow), "borrows", "borrow"))
+		text := fmt.Sprintf("%s %s", borrow, phrase.One(len(borrow), "borrows", "borrow"))
 		if dropped := st.droppedText(func(b *state.Borrow) bool { return s.borrowed[b] }); dropped != "" {
 			text += ", and " + dropped
 		}
@@ -152,7 +152,7 @@ func (st *Remedies) shortageMessage(s *shortage) string {
 		if s.next[0].CannotAllocate() {
 			will = "get no address"
 		}
-		parts = append(parts, fmt.Sprintf("the next pod on %s will %s", phrase.Some(next), will))
+		parts = append(parts, fmt.Sprintf("the next pod on %s will %s", next, will))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -173,7 +173,7 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 		}
 	}
 	are := func(ps []*state.Pool) string {
-		return phrase.Some(state.PoolsOf(ps...)) + phrase.One(len(ps), " is", " are")
+		return state.PoolsOf(ps...).String() + phrase.One(len(ps), " is", " are")
 	}
 	reserved := ""
 	for _, p := range s.pools {
@@ -233,7 +233,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 		return ""
 	}
 	slices.SortStableFunc(all, func(a, b holder) int { return cmp.Compare(b.n, a.n) })
-	var names []string
+	var names blocks.Names
 	for _, h := range all {
 		names = append(names, h.name)
 	}
@@ -245,7 +245,7 @@ func (st *Remedies) holders(pools []*state.Pool) string {
 		case total == 1:
 			count = "the only one"
 		}
-		return fmt.Sprintf("%s %s %s", phrase.Each(names), phrase.One(len(all), "holds", "hold"), count)
+		return fmt.Sprintf("%s %s %s", names, phrase.One(len(all), "holds", "hold"), count)
 	}
 	count := fmt.Sprintf("all %d", total)
 	if rest > 0 {
@@ -314,7 +314,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 			return !slices.ContainsFunc(slices.Concat(s.cut, s.next), func(n *state.NodeBlockStatus) bool { return slices.Contains(st.PoolsAtIssue(n), p) })
 		})
 	}
-	flags := shell(" --pool %s", strings.Join(state.PoolsOf(wanted...), ","))
+	flags := Shell(" --pool %s", strings.Join(state.PoolsOf(wanted...), ","))
 	for _, p := range wanted {
 		var releasable, deleted, spare []*state.Block
 		for _, b := range p.Blocks {
@@ -355,13 +355,13 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	}
 	if len(empty) > 0 {
 		r := ReleaseBlock.with(flags)
-		r.Title, r.Effect = "release the empty blocks: "+phrase.List(state.CIDRs(empty)), ofNeeded("blocks that can be claimed again", freed, needing)
+		r.Title, r.Effect = "release the empty blocks: "+state.CIDRs(empty).String(), ofNeeded("blocks that can be claimed again", freed, needing)
 		r.Yield = &Yield{Blocks: len(empty)}
 		out = append(out, then(r))
 	}
 	if len(marked) > 0 {
 		r := FinishDelete.with(flags)
-		r.Title, r.Effect = "finish the deletion of marked objects that hold no address: "+phrase.List(state.CIDRs(marked)), ofNeeded("blocks that can be claimed again", len(marked), needing)
+		r.Title, r.Effect = "finish the deletion of marked objects that hold no address: "+state.CIDRs(marked).String(), ofNeeded("blocks that can be claimed again", len(marked), needing)
 		r.Yield = &Yield{Blocks: len(marked)}
 		out = append(out, then(r))
 	}
@@ -376,16 +376,16 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 	case len(empty) > 0:
 	case len(last) > 0:
 		r := ReleaseLastBlock.with(flags)
-		r.Title, r.Yield = r.Title+": "+phrase.List(state.CIDRs(last)), &Yield{Blocks: len(last)}
+		r.Title, r.Yield = r.Title+": "+state.CIDRs(last).String(), &Yield{Blocks: len(last)}
 		r.Effect = ofNeeded("blocks that nodes in need can claim", len(last), needing)
-		var cordon []string
+		var cordon blocks.Names
 		for _, b := range last {
 			if h := st.NodeState(b.Owner.Node()); !h.Node.Unschedulable && !slices.Contains(cordon, h.Name) {
 				cordon = append(cordon, h.Name)
 			}
 		}
 		if len(cordon) > 0 {
-			r.Title += "; if other nodes have room for the pods there, cordon " + phrase.List(cordon) + " until the nodes in need have blocks"
+			r.Title += "; if other nodes have room for the pods there, cordon " + cordon.String() + " until the nodes in need have blocks"
 			r.Risk = "a node that is not cordoned claims a block again for its next pod"
 			r.Manual = true
 		}
@@ -409,7 +409,7 @@ func (st *Remedies) shortageRemedies(s *shortage) (out []Remedy) {
 		switch by := st.ReservedBy(p); {
 		case p.TooSmall():
 			out = append(out, ByHand(fmt.Sprintf("delete pool %s, which holds no block, and create it again with a blockSize from %d to %d", p.Name, p.CIDR.Bits(), p.CIDR.Addr().BitLen()),
-				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", shell("kubectl get ippools %s -o yaml", p.Name)))
+				"nodes claim blocks of it with their next pods", "none: it has never assigned an address", Shell("kubectl get ippools %s -o yaml", p.Name)))
 		case by != "":
 			out = append(out, then(ByHand("delete or narrow the IPReservations, if their addresses are not used elsewhere"+by,
 				ofNeeded("blocks that can be claimed", p.Slots.Reserved, needing), "pods get the addresses that were reserved", "kubectl get ipreservations -o yaml")))
@@ -470,7 +470,7 @@ func muteLow(pools []*state.Pool) []Remedy {
 			if p.Addrs.Available.IsZero() {
 				check = "pool/exhausted"
 			}
-			flags += shell(" --ignore check=%s,pool=%s", check, p.Name)
+			flags += Shell(" --ignore check=%s,pool=%s", check, p.Name)
 		}
 	}
 	if flags == "" {
@@ -542,18 +542,18 @@ func (st *Remedies) addPool(short []*state.Pool, needing int) Remedy {
 		r.Title = fmt.Sprintf("add a pool for Services (allowedUses: [LoadBalancer]), like %s, with a CIDR that nothing else uses", p.Name)
 		r.Effect = "Services get addresses of it"
 		r.Risk = "the network must route its CIDR to the nodes (BGPConfiguration's serviceLoadBalancerIPs)"
-		r.Commands, r.Manifest = []string{shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, p.CIDR.Bits())
+		r.Commands, r.Manifest = []string{Shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, p.CIDR.Bits())
 		return r
 	}
 	r.Title = fmt.Sprintf("add a pool like %s for at least %s blocks, with a CIDR that nothing else uses", p.Name, least)
 	if asking := slices.DeleteFunc(slices.Clone(short), func(q *state.Pool) bool { return !st.IsAskedFor(q) }); len(asking) > 0 {
-		r.Title += "; and add its name to " + phrase.Some(state.PoolsOf(asking...)) + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
+		r.Title += "; and add its name to " + state.PoolsOf(asking...).String() + " where pods or their namespaces ask for that (cni.projectcalico.org/ipv4pools, ipv6pools)"
 	}
 	bits := p.BlockSize
 	for bits > 0 && blocks.PowerOfTwo(p.BlockSize-bits).Cmp(least) < 0 {
 		bits--
 	}
-	r.Commands, r.Manifest = []string{shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, bits)
+	r.Commands, r.Manifest = []string{Shell("kubectl get ippools %s -o yaml", p.Name)}, poolLike(p, bits)
 	return r
 }
 

@@ -35,10 +35,10 @@ func recordRemedy(u *recordable.Address) Remedy {
 
 // RestartAgents is for tunnel addresses that no block records: calico-node assigns a new address
 // when it starts (node/pkg/allocateip, ensureHostTunnelAddress).
-func RestartAgents(nodes []string) Remedy {
+func RestartAgents(nodes blocks.Names) Remedy {
 	where := "the nodes"
 	if len(nodes) > 0 {
-		where = phrase.Some(nodes)
+		where = nodes.String()
 	}
 	return ByHand(fmt.Sprintf("restart calico-node on %s: when it starts, it takes a tunnel address that a block records", where),
 		"each tunnel has a recorded address, which no pod gets", "traffic through a tunnel stops until every node has learned its new address",
@@ -78,17 +78,17 @@ func DetectFamily(f blocks.Family) Remedy {
 
 // ReportAddress is for nodes where the kubelet reports an InternalIP that is not the machine's own;
 // nil means any such nodes.
-func ReportAddress(nodes []string) Remedy {
+func ReportAddress(nodes blocks.Names) Remedy {
 	who := "each node"
 	if len(nodes) > 0 {
-		who = phrase.Some(nodes)
+		who = nodes.String()
 	}
 	return ByHand(fmt.Sprintf("let the kubelet of %s report the address of its own machine (--node-ip)", who),
 		"each Node has the InternalIP of its machine", "the kubelet restarts, and its pods keep running", "kubectl get nodes -o wide")
 }
 
-func restartUnpinned(pods []string) Remedy {
-	return Restart(fmt.Sprintf("restart these pods, because no plan can record an address without the annotation cni.projectcalico.org/containerID: %s", phrase.Some(pods)),
+func restartUnpinned(pods blocks.Names) Remedy {
+	return Restart(fmt.Sprintf("restart these pods, because no plan can record an address without the annotation cni.projectcalico.org/containerID: %s", pods),
 		"each pod gets an address that a block records")
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -145,13 +144,13 @@ func (st *Remedies) leaveBlock(x *leftBehind, b *state.Block, released int) {
 // ownerless addresses, once the operator has confirmed that no machine uses them. The confirmation
 // covers only addresses without a node; for nodes that exist, host views are the evidence. For many
 // nodes, the commands use filter flags that select all of them instead of names.
-func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
+func (st *Remedies) cleanUp(nodes blocks.Names, filter string) Remedy {
 	these, terminated := filter, filter+" --terminated all"
 	if len(nodes) <= maxNamed {
-		these = shell(" --node %s", strings.Join(nodes, ","))
+		these = Shell(" --node %s", strings.Join(nodes, ","))
 	}
 	r := CleanUpNode.with(these)
-	r.Title = "clean up after deleted nodes (" + phrase.Some(nodes) + ")"
+	r.Title = "clean up after deleted nodes (" + nodes.String() + ")"
 	var off, nameless, beside, first, risk []string
 	var bar state.Bar
 	y, owned, stay := Yield{}, 0, 0
@@ -192,16 +191,16 @@ func (st *Remedies) cleanUp(nodes []string, filter string) Remedy {
 		unready := slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool { return h.Node != nil && !h.Node.Ready })
 		if len(off) <= maxNamed || unready {
 			names := strings.Join(off, ",")
-			terminated = shell(" --node %s --terminated %s", names, names)
+			terminated = Shell(" --node %s --terminated %s", names, names)
 		}
 		r.Title += ", once their machines are known to be off"
 		first, risk = append(first, repairCommand("--leaked-ips"+terminated)), append(risk, terminatedRisk)
 	}
 	if len(nameless) > 0 {
-		first, risk = append(first, shell(repairCommand("--leaked-ips --ip %s --without-host-evidence"), strings.Join(nameless, ","))), append(risk, unprovenRisk)
+		first, risk = append(first, Shell(repairCommand("--leaked-ips --ip %s --without-host-evidence"), strings.Join(nameless, ","))), append(risk, unprovenRisk)
 	}
 	if len(beside) > 0 {
-		first = append(first, shell(repairCommand("--leaked-ips --block %s"), strings.Join(beside, ",")))
+		first = append(first, Shell(repairCommand("--leaked-ips --block %s"), strings.Join(beside, ",")))
 	}
 	switch {
 	case y == Yield{}:

@@ -89,7 +89,7 @@ func (st *Remedies) findWaiting() {
 // WaitingRemedies returns the ways for a waiting pod to get an address.
 func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
-		events := shell("kubectl get events --namespace %s --field-selector involvedObject.name=%s", p.Namespace, p.Name)
+		events := Shell("kubectl get events --namespace %s --field-selector involvedObject.name=%s", p.Namespace, p.Name)
 		r := map[waiting.Kind]Remedy{
 			waiting.Taken: FreeAddress, waiting.Own: EndOwn, waiting.Migration: CancelMigration, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
@@ -98,7 +98,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		case c.Owner != nil:
 			r = EndOwner
 			r.Title = fmt.Sprintf("once the machine of %s is known to be off, force-delete pod %s", c.Owner.Node, c.Owner.FullName())
-			r.Commands = []string{shell("kubectl get pod --namespace %s %s -o wide", c.Owner.Namespace, c.Owner.Name)}
+			r.Commands = []string{Shell("kubectl get pod --namespace %s %s -o wide", c.Owner.Namespace, c.Owner.Name)}
 			r.Effect = "its address goes to a waiting pod, once Whereabouts' reconciler or --whereabouts-stranded has freed it"
 			if c.Kind != waiting.FullNetwork {
 				r.Effect = fmt.Sprintf("%s is released by Calico's collector or by repair --leaked-ips --terminated %s, and pod %s gets it", c.Object, c.Owner.Node, p.FullName())
@@ -115,11 +115,11 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 		case c.Kind == waiting.Taken:
 			r.Commands = []string{"calico-audit explain " + c.Object}
 		case c.Kind == waiting.Request:
-			r.Commands = []string{shell("calico-audit explain %s", p.FullName())}
+			r.Commands = []string{Shell("calico-audit explain %s", p.FullName())}
 		case c.Kind == waiting.Node:
-			r.Commands = []string{shell("kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=%s", c.Object)}
+			r.Commands = []string{Shell("kubectl get pods --all-namespaces -o wide --field-selector spec.nodeName=%s", c.Object)}
 		case c.Kind == waiting.HostBits:
-			r.Commands = []string{shell("kubectl get ippools %s -o yaml", c.Object)}
+			r.Commands = []string{Shell("kubectl get ippools %s -o yaml", c.Object)}
 		case c.Kind == waiting.Unknown:
 			r.Commands = []string{events}
 		}

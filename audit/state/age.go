@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -113,7 +112,7 @@ func (st *State) MarkBar(m blocks.Meta) Bar {
 	case m.ByUs:
 		return Because(RetainYoung, "calico-audit marked it at %s, and that run may be about to delete it", last).Until(due)
 	}
-	return Because(RetainYoung, "it was written less than %s ago, at %s: the client that marked it may be about to delete it", phrase.Duration(st.Grace), last).Until(due)
+	return Because(RetainYoung, "it was written at %s, within the grace period: the client that marked it may be about to delete it", last).Until(due)
 }
 
 // AssignedAt returns when an address was assigned. If the allocation does not record it, the last

@@ -107,9 +107,9 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case b != nil && len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):
-		return Because(RetainYoung, "it was written less than %s ago, at %s: it may be a claim or a release in flight", phrase.Duration(st.Grace), written).Until(st.Due(written))
+		return Because(RetainYoung, "it was written at %s, within the grace period: it may be a claim or a release in flight", written).Until(st.Due(written))
 	case st.ClaimInFlight(a, b):
-		return Because(RetainYoung, "its block was created or claimed less than %s ago: it may be a claim in flight", phrase.Duration(st.Grace)).Until(st.Due(b.ClaimedAt()))
+		return Because(RetainYoung, "its block was created or claimed within the grace period: it may be a claim in flight").Until(st.Due(b.ClaimedAt()))
 	}
 	if bar := st.affinityBar(a); bar.Code != "" || b != nil {
 		return bar
@@ -138,7 +138,7 @@ func (st *State) FinishAffinityBar(a *blocks.Affinity, b *Block) Bar {
 	case st.lostWithAffinity(b):
 		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case b.Used > 0:
-		return Because(RetainInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", phrase.Owner(a.Owner), phrase.Plural(b.Used, "address"))
+		return Because(RetainInUse, "its block still names %s and holds %s: without the affinity no node would route it. Once it is gone (Calico removes it when it next reads it by name), --missing-affinities restores it", a.Owner, phrase.Plural(b.Used, "address"))
 	}
 	return st.limitBar(b)
 }
@@ -191,7 +191,7 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	host, others := b.Owner.Node(), []string(nil) // others claim the CIDR, too
 	for _, a := range st.AffinitiesOf(b.CIDR) {
 		if a.Owner != b.Owner {
-			others = append(others, strings.TrimSpace(phrase.Owner(a.Owner)))
+			others = append(others, strings.TrimSpace(a.Owner.String()))
 		} else if a.SoftDeleted {
 			return Because(RetainMarked, "its owner's affinity %s is marked deleted and still there: Calico removes it when it next reads it by name, and then it can be restored", a.Name)
 		}
@@ -218,11 +218,11 @@ func (st *State) RestoreAffinityBar(b *Block) Bar {
 	case st.lostWithAffinity(b):
 		return Because(RetainHeals, lostWithAffinity, st.Cluster.CalicoVersion)
 	case !st.ClaimPastGrace(b):
-		return Because(RetainYoung, "it was created or claimed less than %s ago, at %s: its claim may be under way", phrase.Duration(st.Grace), b.ClaimedAt()).Until(st.Due(b.ClaimedAt()))
+		return Because(RetainYoung, "it was created or claimed at %s, within the grace period: its claim may be under way", b.ClaimedAt()).Until(st.Due(b.ClaimedAt()))
 	}
 	for _, o := range st.BlocksAt(b.CIDR) {
 		if o.CIDR != b.CIDR {
-			return Because(RetainConflict, "block %s of %s overlaps it: both owners would have routes", o.CIDR, phrase.Owner(o.Owner))
+			return Because(RetainConflict, "block %s of %s overlaps it: both owners would have routes", o.CIDR, o.Owner)
 		}
 	}
 	for _, br := range st.NodeState(host).Lent { // the affinity may give the node a blackhole route

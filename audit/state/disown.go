@@ -23,11 +23,11 @@ func (st *State) Disownable(b *Block) Releasability {
 	case len(b.Faults) > 0:
 		r.retain(RetainCorrupt, "it is corrupt: %s", b.Faults[0])
 	case !st.ClaimPastGrace(b):
-		r.retain(RetainYoung, "it was created or claimed less than %s ago", phrase.Duration(st.Grace))
+		r.retain(RetainYoung, "it was created or claimed within the grace period")
 		r.Due = st.Due(b.ClaimedAt())
 	}
 	st.RetainForOthers(b, st.Views.ContradictFree(b.Block), &r)
-	lent, reserved := map[netip.Addr]*Borrow{}, []string(nil)
+	lent, reserved := map[netip.Addr]*Borrow{}, blocks.Names(nil)
 	for _, br := range cmp.Or(st.nodeStates[host], &NodeState{}).Lent {
 		if br.Block == b && (br.Workload != nil || br.Tunnel && len(st.tunnels[br.Addr]) > 0) && !st.Vanished(br.User) && !st.UnreadableNode(br.User) {
 			lent[br.Addr] = br

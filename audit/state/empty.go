@@ -1,7 +1,6 @@
 package state
 
 import (
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -72,7 +71,7 @@ func (st *State) evaluateAlone(b *Block) Releasability {
 	case !known && !st.Cluster.Ageless: // else a repair observes it twice
 		r.retain(RetainUnknownAge, "its age is unknown: nothing records when it was last written (kubectl hides managedFields unless asked with --show-managed-fields)")
 	case !st.PastGrace(since):
-		r.retain(RetainYoung, "it was written less than %s ago, at %s", phrase.Duration(st.Grace), since)
+		r.retain(RetainYoung, "it was written at %s, within the grace period", since)
 		r.Due = st.Due(since)
 	}
 	if who := st.UnrecordedUser(b.CIDR); who != "" {

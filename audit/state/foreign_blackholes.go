@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -98,7 +97,7 @@ func (st *State) evaluateForeignBlackhole(v *hosts.View, b *Block, routes []*blo
 	if b.Owner.Kind != blocks.HostOwner {
 		since = 0 // the time at which its owner gave it up is not recorded
 	}
-	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+phrase.Owner(b.Owner)) {
+	if st.Views.Proves(v, since.Std(), "that block "+b.CIDR.String()+" belongs to "+b.Owner.String()) {
 		st.foreign = append(st.foreign, s)
 	}
 }

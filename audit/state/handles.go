@@ -21,7 +21,7 @@ func (st *State) HandlesLeftOut() (referred int, leftOut bool) {
 
 // Miscounts lists the blocks for which a handle's count differs from the number of addresses
 // recorded under it.
-func Miscounts(h *blocks.Handle, refs []AllocationRef) (out []string) {
+func Miscounts(h *blocks.Handle, refs []AllocationRef) (out blocks.Names) {
 	if len(h.Blocks) == 1 && h.Blocks[0].Count == len(refs) && !slices.ContainsFunc(refs, func(r AllocationRef) bool { return r.Block.CIDR != h.Blocks[0].CIDR }) {
 		return nil // nearly every handle
 	}

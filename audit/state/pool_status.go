@@ -19,7 +19,7 @@ func (p *Pool) TooSmall() bool { return p.Slots.Capacity.IsZero() && len(p.Block
 
 // ReservedBy names, after a semicolon, the IPReservations that each cover a block which no node holds.
 func (st *State) ReservedBy(p *Pool) string {
-	var by []string
+	var by blocks.Names
 	for _, r := range st.Reservations {
 		if r.Ours == "" && r.CoversBlockOf(p.Pool) {
 			by = append(by, r.Name)
@@ -28,7 +28,7 @@ func (st *State) ReservedBy(p *Pool) string {
 	if p.Slots.Reserved.IsZero() || len(by) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; IPReservation %s covers %s of %s", phrase.Some(by), phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
+	return fmt.Sprintf("; IPReservation %s covers %s of %s", by, phrase.PluralCount(p.Slots.Reserved, "block"), p.Name)
 }
 
 // BlocksLeft counts the blocks of a pool that can be claimed now, or after the releasable blocks
@@ -116,7 +116,7 @@ type cutOff struct {
 // CutOff returns the schedulable nodes that a pool selects, that have no block, and that no other
 // pool can help. now are those with pods that borrow or wait, and next those whose next pod would.
 // Under strict affinity, a node with full blocks counts, too, once one of its pods waits.
-func (st *State) CutOff(p *Pool) (now, next []string) { return p.cutOff.now, p.cutOff.next }
+func (st *State) CutOff(p *Pool) (now, next blocks.Names) { return p.cutOff.now, p.cutOff.next }
 
 // MayCutOff reports whether it is not known whether some node is cut off, or whether the pool has
 // blocks left.

@@ -1,12 +1,14 @@
 package state
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
+	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -49,7 +51,7 @@ func ClusterSubject(st *State) Subject {
 }
 
 // PoolsOf returns the names of pools, for a finding's Pools. It skips nil.
-func PoolsOf(ps ...*Pool) []string {
+func PoolsOf(ps ...*Pool) blocks.Names {
 	var out []string
 	for _, p := range ps {
 		if p != nil {
@@ -131,12 +133,23 @@ type Evidence struct {
 }
 
 // Evidences returns evidence for pairs of name and value, without empty values.
-func Evidences(pairs ...string) []Evidence {
+func Evidences(pairs ...any) []Evidence {
 	out := make([]Evidence, 0, len(pairs)/2)
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			out = append(out, Evidence{pairs[i], pairs[i+1]})
+		if value := Value(pairs[i+1]); value != "" {
+			out = append(out, Evidence{fmt.Sprint(pairs[i]), value})
 		}
 	}
 	return out
+}
+
+// Value formats a fact: names as a list, anything else as it prints itself.
+func Value(v any) string {
+	switch list := v.(type) {
+	case []string:
+		return phrase.List(list)
+	case blocks.Names:
+		return phrase.List(list)
+	}
+	return fmt.Sprint(v)
 }

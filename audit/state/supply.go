@@ -69,7 +69,7 @@ func poolsFor(pools []*Pool, ns *blocks.Namespace) []*Pool {
 // MayStarve returns the nodes whose next pod may get no address if nodes do not borrow: they have
 // no free address of their own, and other nodes may claim the last blocks first. It includes
 // unschedulable nodes. crowded is true if those other nodes may include Windows nodes.
-func (st *State) MayStarve() (out []string, crowded bool) {
+func (st *State) MayStarve() (out blocks.Names, crowded bool) {
 	c := Derived(st, countSupply)
 	short := map[bool][]*Pool{} // pools without enough blocks: those of Windows nodes, and of other nodes that may starve
 	for _, h := range st.NodeStates {

@@ -1,6 +1,10 @@
 package state
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/calico-audit/calico-audit/blocks"
+)
 
 // PoolName returns a pool's name for texts.
 func PoolName(p *Pool) string {
@@ -11,7 +15,7 @@ func PoolName(p *Pool) string {
 }
 
 // CIDRs returns the CIDRs of blocks.
-func CIDRs(bs []*Block) []string {
+func CIDRs(bs []*Block) blocks.Names {
 	out := make([]string, len(bs))
 	for i, b := range bs {
 		out[i] = b.CIDR.String()

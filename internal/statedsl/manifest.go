@@ -419,7 +419,7 @@ func (m *manifest) block(b *blocks.Block) {
 		"cidr": b.CIDR.String(), "allocations": allocations, "unallocated": unallocated, "attributes": attributes,
 		"sequenceNumber": b.Sequence, "sequenceNumberForAllocation": sequences, "deleted": b.SoftDeleted, "strictAffinity": b.DeprecatedStrict,
 	}
-	set(spec, "affinity", b.Owner.String())
+	set(spec, "affinity", b.Owner.Affinity())
 	if !b.Claimed.IsZero() {
 		spec["affinityClaimTime"] = at(b.Claimed)
 	}

@@ -179,7 +179,7 @@ func (a *applying) await(ctx context.Context, kind *repair.StepKind, s *repair.S
 		left := a.turn.Left(s)
 		if left <= 0 {
 			if w := moves.PodOf(a.State, s); w != nil && !w.Deleting.IsZero() {
-				waits += fmt.Sprintf(" (its own grace period lasts until %s)", phrase.Time(w.Deleting.Std()))
+				waits += fmt.Sprintf(" (its own grace period lasts until %s)", w.Deleting)
 			}
 			return failed("the pod was evicted, and %s, after %s (--evict-timeout)", waits, a.opts.EvictTimeout)
 		}

@@ -274,7 +274,7 @@ func TestCordonsWhatFillsUp(t *testing.T) {
 	}
 	p := planner.Build(state.New(s, state.Options{}), repair.Request{Consolidate: true})
 	if len(p.Steps) > 0 || !slices.ContainsFunc(p.Refused, func(r repair.Refusal) bool {
-		return r.Code == repair.RefusedConsent && strings.Contains(r.Reason, ": a, new; consent")
+		return r.Code == repair.RefusedConsent && strings.Contains(r.Reason, ": a and new; consent")
 	}) {
 		t.Errorf("without consent: %d steps, refused %+v", len(p.Steps), p.Refused)
 	}

@@ -183,7 +183,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 	}
 	if plan.CreatedAt.After(now.Add(blocks.ClockSkew)) {
 		return fmt.Errorf("%w: it was made at %s, and by the API server's clock it is %s now: make a new one",
-			ErrNoPlan, phrase.Time(plan.CreatedAt.Time), phrase.Time(now))
+			ErrNoPlan, plan.CreatedAt.String(), phrase.Time(now))
 	}
 	return x.inTime(ctx, plan)
 }

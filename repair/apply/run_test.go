@@ -152,7 +152,7 @@ func TestEditedByHand(t *testing.T) {
 			setGuard(s, repair.GuardName, b.Name)
 			setGuard(s, repair.GuardUID, b.UID())
 			setGuard(s, repair.GuardVersion, b.ResourceVersion())
-			setGuard(s, repair.GuardOwner, b.Owner.String())
+			setGuard(s, repair.GuardOwner, b.Owner.Affinity())
 		}, "skipped InUse"},
 		"to name a block in use in the target alone": {func(f *fakeCluster, _ *repair.Plan, s *repair.Step) {
 			s.Target.CIDR = inUse(f).CIDR.String()

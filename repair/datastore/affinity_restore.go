@@ -147,11 +147,7 @@ func (w *Writer) stillIts(ctx context.Context, uid string, c claim) error {
 
 // anothers returns an error that names the owner of a block.
 func anothers(b *object, c claim) error {
-	owner := b.text("spec", "affinity")
-	if owner == "" {
-		owner = "no one"
-	}
-	return changedf("%s now belongs to %s, not to %s", b, owner, c.owner)
+	return changedf("%s now belongs to %s, not to %s", b, blocks.ParseOwner(b.text("spec", "affinity")), c.owner)
 }
 
 // takeBack deletes an affinity that this step created, unless its host has written it since. It

@@ -106,7 +106,7 @@ type blockUnknown struct{ error }
 // claimed more than a minute ago. The API server of an older release drops the field.
 func (w *Writer) newBlock(c claim) (map[string]any, error) {
 	n := 1 << (c.cidr.Addr().BitLen() - c.cidr.Bits())
-	owner, now := c.owner.String(), time.Now()
+	owner, now := c.owner.Affinity(), time.Now()
 	spec := libapiv3.IPAMBlockSpec{
 		CIDR: c.cidr.String(), Affinity: &owner, Allocations: make([]*int, n), Unallocated: make([]int, n), Attributes: []libapiv3.AllocationAttribute{},
 		SequenceNumber: uint64(now.UnixNano()), SequenceNumberForAllocation: map[string]uint64{},

@@ -214,7 +214,7 @@ func releaseBlock(b *blocks.Block) deed {
 	owner, cidr, name := b.Owner, b.CIDR, b.Name
 	return deed{"release-block " + cidr.String(),
 		func(x *bench, c ipam.Interface) error {
-			affinity := owner.String()
+			affinity := owner.Affinity()
 			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, true)
 		},
 		func(x *bench, k *datastore.Writer) error {
@@ -239,7 +239,7 @@ func disownBlock(b *blocks.Block) deed {
 	return deed{"disown-block " + cidr.String(),
 		func(x *bench, c ipam.Interface) error {
 			lend(x)
-			affinity := owner.String()
+			affinity := owner.Affinity()
 			return c.ReleaseBlockAffinity(x.Context(), &model.AllocationBlock{CIDR: calicoNet(cidr), Affinity: &affinity}, false)
 		},
 		func(x *bench, k *datastore.Writer) error {

@@ -91,7 +91,7 @@ func withheld(p *repair.Proposals, c *remedies.Consolidation) repair.Reason {
 	if cordon := slices.Concat(c.Cordon, remedies.Of(p.State).MayFill(c.Moves, c.Block, c.Cordon)); len(cordon) > 0 && !p.Request.CordonFull {
 		slices.Sort(cordon)
 		return repair.Because(repair.RefusedConsent, "while pods move, %s without free addresses must be cordoned, or the scheduler may place the pods there: %s; consent with --cordon-full",
-			phrase.Plural(len(cordon), "node"), phrase.List(cordon))
+			phrase.Plural(len(cordon), "node"), cordon)
 	}
 	return repair.Reason{}
 }
@@ -134,7 +134,7 @@ func refuseConsolidation(p *repair.Proposals) {
 		if len(why) == 0 {
 			code, why = repair.RefusedNothing, []string{"no node holds several blocks of its pools"}
 		}
-		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: state.PoolsOf(p.State.PoolsAtIssue(n)...), Nodes: []string{n.Host.Name}}, code, "no block can be emptied for it: %s", phrase.ListBy("; ", why))
+		p.Refuse(repair.Concern{Target: state.NodeSubject(n.Host.Name), Pools: state.PoolsOf(p.State.PoolsAtIssue(n)...), Nodes: []string{n.Host.Name}}, code, "no block can be emptied for it: %s", phrase.List(why))
 	}
 }
 
@@ -144,7 +144,7 @@ func barsText(c *remedies.Consolidation) string {
 	for _, b := range c.Barred {
 		out = append(out, b.String())
 	}
-	return phrase.ListBy("; ", out)
+	return phrase.List(out)
 }
 
 // AboutAll returns the concern of a consolidation's step. All steps have the same pools

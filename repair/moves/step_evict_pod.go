@@ -117,7 +117,7 @@ func evict(p *repair.Proposals, m remedies.Move, c repair.Concern, joined []repa
 	}
 	p.Add(c, repair.Step{
 		Because: why,
-		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr.String(), "made again by", by,
+		Evidence: state.Evidences("pod", w.FullName(), "node", w.Node, "address", m.Addr, "made again by", by,
 			"lost with it", repair.OnlyIf(w.HasScratch, "the data in its emptyDir volumes")),
 		Guards: append(repair.Guards(repair.GuardPod, w.FullName(), repair.GuardPodUID, w.UID(), repair.GuardController, repair.OrAbsent(controller), repair.GuardBlock, repair.OrAbsent(block)),
 			joined...),
@@ -236,12 +236,12 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 		if i < 0 {
 			return repair.Because(repair.RefusedConflict, "the consolidation for which the pod moves is no longer in progress")
 		}
-		full = func() []string {
+		full = func() blocks.Names {
 			return slices.DeleteFunc(slices.Clone(begun[i].Cordon), func(name string) bool { return name == begun[i].Precaution })
 		}
 	}
 	if names := full(); len(names) > 0 {
-		return repair.Because(repair.RefusedNowhere, "a replacement may start on %s, which would have no address of its own left", phrase.List(names))
+		return repair.Because(repair.RefusedNowhere, "a replacement may start on %s, which would have no address of its own left", names)
 	}
 	return repair.Reason{}
 }

@@ -31,15 +31,15 @@ var Reserve = &repair.StepKind{
 		if c.Reservation != nil || c.Block == nil || !p.Wants(state.BlockSubject(c.Block)) {
 			return
 		}
-		var pods []string
+		var pods blocks.Names
 		for _, m := range c.Moves {
 			pods = append(pods, m.Pod.FullName())
 		}
 		p.Add(AboutAll(c, state.BlockSubject(c.Block)), repair.Step{
 			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps other blocks when this one is emptied: %s to move",
 				c.For, c.Holder, phrase.PluralVerb(len(c.Moves), "pod", "has", "have")),
-			Evidence: state.Evidences("pool", state.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(phrase.List(pods)),
-				"nodes cordoned meanwhile", phrase.OrNone(phrase.List(c.Cordon))),
+			Evidence: state.Evidences("pool", state.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(pods.String()),
+				"nodes cordoned meanwhile", phrase.OrNone(c.Cordon.String())),
 			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID(), repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},
@@ -87,7 +87,7 @@ func consolidationRefs(r *repair.Refs, s *repair.Step) {
 // nothingToConsolidate explains why no block is emptied for any node.
 func nothingToConsolidate(st *state.State) string {
 	if names := remedies.Of(st).LackingBlocks(); len(names) > 0 {
-		return fmt.Sprintf("%s can claim a block once an empty one is released: --empty-blocks comes first", phrase.Some(names))
+		return fmt.Sprintf("%s can claim a block once an empty one is released: --empty-blocks comes first", names)
 	}
 	return "each node that takes pods has a block, or can claim one"
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/collector"
@@ -113,7 +113,7 @@ func (m *manuals) afterRestore(st *state.State) {
 // operator runs, it is stopped first and started last, because it would undo the change.
 func scale(x collector.Install, replicas int) []string {
 	deployment := func(name, namespace string) string {
-		return fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=%d", name, phrase.Arg(namespace), replicas)
+		return remedies.Shell("kubectl scale deployment %s --namespace %s --replicas=%s", name, namespace, strconv.Itoa(replicas))
 	}
 	out := []string{deployment("calico-kube-controllers", x.Namespace)}
 	if x.Operated() {
@@ -124,7 +124,7 @@ func scale(x collector.Install, replicas int) []string {
 		return out
 	}
 	for _, w := range x.Pods {
-		out = append(out, fmt.Sprintf("kubectl wait --for=delete --namespace %s pod/%s --timeout=5m", phrase.Arg(w.Namespace), phrase.Arg(w.Name)))
+		out = append(out, remedies.Shell("kubectl wait --for=delete --namespace %s pod/%s --timeout=5m", w.Namespace, w.Name))
 	}
 	return out
 }
@@ -193,5 +193,5 @@ func restart(st *state.State, u *state.LiveUse) remedies.Remedy {
 	case w.Controller == nil || w.Controller.Kind == "Node":
 		return remedies.Restart("delete pod "+w.FullName()+" and create it again: no controller does", effect)
 	}
-	return remedies.Restart("restart pod "+w.FullName(), effect, fmt.Sprintf("kubectl delete pod --namespace %s %s", phrase.Arg(w.Namespace), phrase.Arg(w.Name)))
+	return remedies.Restart("restart pod "+w.FullName(), effect, remedies.Shell("kubectl delete pod --namespace %s %s", w.Namespace, w.Name))
 }

@@ -30,7 +30,7 @@ func TestStagesInOrder(t *testing.T) {
 		{"pods were not read", base + "gap pods forbidden\n", repair.StopCollector, "stage 1 (stop Calico's collector) is not done: the cluster was read only in part"},
 		{"its own steps", base + lost, repair.RecordRunning, ""},
 		{"an address is not recorded", base + lost, repair.ResolveDuplicates, "stage 2 (record running pods) is not done: record-ip:10.0.0.5"},
-		{"an address is too young to be recorded", base + young, repair.ReleaseUnused, "stage 2 (record running pods) is not done: 10.0.0.5 is not recorded yet: pod shop/a was created less than 15m ago"},
+		{"an address is too young to be recorded", base + young, repair.ReleaseUnused, "stage 2 (record running pods) is not done: 10.0.0.5 is not recorded yet: pod shop/a was created at 2026-01-02T11:59:00Z, within the grace period"},
 		{"two pods with one address", base + duplicate, repair.ResolveDuplicates, "stage 3 (restart pods with an address that cannot be theirs) is not done: delete pod shop/c"},
 		{"two pods with one address, before a release", base + duplicate, repair.ReleaseUnused, "stage 3"},
 		{"two pods that cannot be told apart", base + alike, repair.ReleaseUnused, "nothing shows which of them owns it"},

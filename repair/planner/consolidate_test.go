@@ -53,7 +53,7 @@ func TestExactFitIsSaid(t *testing.T) {
 			t.Fatalf("%d taken: nothing is planned: %+v", taken, p.Refused)
 		}
 		said := slices.ContainsFunc(p.Warnings, func(w string) bool {
-			return strings.Contains(w, "room for exactly the 2 pods that move out of 10.0.0.0/29")
+			return strings.Contains(w, "room for exactly the pods that move out of 10.0.0.0/29 (2)")
 		})
 		if said != want {
 			t.Errorf("%d taken: said %t; warnings %q, steps %v", taken, said, p.Warnings, stepIDs(p))
@@ -191,7 +191,7 @@ func TestBarePodIsNotMadeAgain(t *testing.T) {
 	p = Build(parseState(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
 	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
 		!slices.ContainsFunc(p.Warnings, func(w string) bool {
-			return strings.Contains(w, "nothing recreates it after the eviction: shop/borrower")
+			return strings.Contains(w, "without a controller, which nothing recreates: shop/borrower")
 		}) {
 		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
+	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -48,7 +49,7 @@ func Leaves(st *state.State, node string) bool {
 
 // evidenceWarnings names the operator's confirmations that the plan's releases rely on.
 func evidenceWarnings(p *repair.Plan) []string {
-	var unasked, off []string
+	var unasked, off blocks.Names
 	anywhere, among := 0, ""
 	for i := range p.Steps {
 		s := &p.Steps[i]
@@ -70,11 +71,11 @@ func evidenceWarnings(p *repair.Plan) []string {
 	}
 	if len(unasked) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
-			phrase.Plural(len(unasked), "address"), phrase.List(unasked)))
+			phrase.Plural(len(unasked), "address"), unasked))
 	}
 	if len(off) > 0 {
 		out = append(out, fmt.Sprintf("%s would be released because their machines are off (%s): if one still runs, its pods share their addresses with others",
-			phrase.Plural(len(off), "address"), phrase.List(repair.Tidy(off))))
+			phrase.Plural(len(off), "address"), repair.Tidy(off)))
 	}
 	return out
 }

@@ -39,7 +39,7 @@ func releasedAffinity(st *state.State, s *repair.Step) error {
 	}
 	why := "is gone"
 	if b != nil {
-		why = "belongs to " + repair.OwnerText(b.Owner)
+		why = "belongs to " + b.Owner.String()
 	}
 	return repair.LeftBehind(blocks.Affinities, a.Name, "is left %s, and its block %s", leftState(a), why)
 }

@@ -85,7 +85,7 @@ var leftovers = []struct{ step, state, want string }{
 
 	{"disown-block:10.0.0.112/28", kept, ""},
 	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -", ""},
-	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -\naffinity 10.0.0.112/28 off state=pendingDeletion", "blockaffinity/off-10.0.0.112/28 is left pendingDeletion, and its block belongs to no one"},
+	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 -\naffinity 10.0.0.112/28 off state=pendingDeletion", "blockaffinity/off-10.0.0.112/28 is left pendingDeletion, and its block belongs to no node"},
 	{"disown-block:10.0.0.112/28", kept + "affinity 10.0.0.112/28 off deleted", "blockaffinity/off-10.0.0.112/28 is left marked deleted, and its block is gone"},
 	{"disown-block:10.0.0.112/28", kept + "block 10.0.0.112/28 off uid=new age=1m", "ipamblock/10-0-0-112-28 is left without an affinity of off"},
 

@@ -73,7 +73,7 @@ func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.Allocatio
 		TwoObservations: true,
 		Because:         fmt.Sprintf("handle %s does not exist, and %s recorded under it", h.ID, phrase.NumberIs(len(refs), "address")),
 		Evidence: state.Evidences("recorded are", countsText(right), "pod", podName(attr), "node", attr.Node,
-			"assigned", attr.Assigned.String()),
+			"assigned", attr.Assigned),
 		Guards: repair.Guards(repair.GuardName, h.Name, repair.GuardUID, repair.Absent, repair.GuardCounts, countsGuard(right)),
 	})
 }

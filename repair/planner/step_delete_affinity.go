@@ -84,7 +84,7 @@ func deletedAffinity(b *repair.Begun) repair.Move {
 	case x.Owner.Node() == host:
 		return repair.Cannot(repair.SkipHarm, "block %s now belongs to %s, and the affinity is not restored: --missing-affinities does that once the claim is older than the grace period", cidr, host)
 	}
-	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not restored: its node would black-hole the block", cidr, repair.OwnerText(x.Owner), host)
+	return repair.Cannot(repair.SkipHarm, "block %s belongs to %s, and the affinity of %s is not restored: its node would black-hole the block", cidr, x.Owner, host)
 }
 
 func affinityConcern(p *repair.Proposals, a *blocks.Affinity) repair.Concern {
@@ -101,11 +101,11 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 	if bars(p, c, st.DeleteAffinityBar(a, b)) {
 		return
 	}
-	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", phrase.Owner(a.Owner), a.CIDR)
+	because := fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", a.Owner, a.CIDR)
 	block, uid, owner := "none exists", repair.Absent, ""
 	if b != nil {
-		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", phrase.Owner(a.Owner), a.CIDR, phrase.Owner(b.Owner))
-		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address")), b.UID(), repair.OwnerGuard(b.Owner)
+		because = fmt.Sprintf("%s has an affinity to block %s, which belongs to %s", a.Owner, a.CIDR, b.Owner)
+		block, uid, owner = fmt.Sprintf("%s, owner %s, %s in use", b.Name, b.Owner, phrase.Plural(b.Used, "address")), b.UID(), repair.OwnerGuard(b.Owner)
 		if b.UID() == "" {
 			p.Refuse(c, repair.RefusedUnpinned, "its block was read without UID, so a later write could not check that it is still the same object")
 			return
@@ -115,7 +115,7 @@ func proposeDelete(p *repair.Proposals, a *blocks.Affinity) {
 		TwoObservations: true,
 		Because:         because,
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(st, a.Owner.Node()),
-			"created", a.Created.String(), "last written", a.Written.String()),
+			"created", a.Created, "last written", a.Written),
 		Guards: repair.Guards(repair.GuardName, a.Name, repair.GuardUID, a.UID(), repair.GuardVersion, a.ResourceVersion(), repair.GuardCreated, a.Created.String(),
 			repair.GuardAffinityState, string(a.Effective()), repair.GuardBlockUID, uid, repair.GuardOwner, owner),
 	}, a.Meta)

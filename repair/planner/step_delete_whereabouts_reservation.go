@@ -121,8 +121,8 @@ func proposeLone(q *asker, l *whereabouts.LoneReservation) {
 	q.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("reservation %s keeps %s, which no pool records, and pod %s does not exist", l.Key(), l.Addr, l.WhereaboutsOwner.Pod),
-		Evidence: state.Evidences("address", l.Addr.String(), "network", l.Network.Name, "pod", l.WhereaboutsOwner.Pod.String(), "interface", l.Interface, "container", l.ContainerID,
-			"created", l.Created.String(), everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
+		Evidence: state.Evidences("address", l.Addr, "network", l.Network.Name, "pod", l.WhereaboutsOwner.Pod, "interface", l.Interface, "container", l.ContainerID,
+			"created", l.Created, everyNode, phrase.Plural(len(q.AllMachines()), "node"), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, l.UID(), repair.GuardVersion, l.ResourceVersion(), repair.GuardCreated, l.Created.String(),
 			repair.GuardPod, l.WhereaboutsOwner.Pod.String(), repair.GuardMachineOff, e.Off),
 	}, l.Meta)

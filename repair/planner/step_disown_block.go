@@ -103,7 +103,7 @@ func proposeDisown(p *repair.Proposals, b *state.Block) {
 		TwoObservations: true,
 		Because: fmt.Sprintf("block %s belongs to node %q, which no longer exists, and pods of other nodes use all that it holds (%s): without an owner it is deleted with the last of them",
 			b.CIDR, host, phrase.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use by", phrase.List(users), "pool", state.PoolName(b.Pool), "created", b.Created.String()),
+		Evidence: state.Evidences("owner", host, "in use by", users, "pool", state.PoolName(b.Pool), "created", b.Created),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }

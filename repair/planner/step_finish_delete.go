@@ -157,8 +157,8 @@ func finishBlock(p *repair.Proposals, b *state.Block) {
 		pinned, also = append(pinned, a.Meta), ", with its owner's affinity, which would lead to no block"
 	}
 	p.Add(c, repair.Step{
-		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address, and is deleted%s", b.CIDR, phrase.Owner(b.Owner), lastWrite(b.Meta), also),
-		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "pool", state.PoolName(b.Pool), "created", b.Created.String(), "last written", b.Written.String()),
+		Because:  fmt.Sprintf("block %s of %s was marked deleted by %s and never removed; it holds no address, and is deleted%s", b.CIDR, b.Owner, lastWrite(b.Meta), also),
+		Evidence: state.Evidences("owner", b.Owner, "pool", state.PoolName(b.Pool), "created", b.Created, "last written", b.Written),
 		Guards:   repair.Guards(pairs...),
 	}, pinned...)
 }
@@ -177,12 +177,12 @@ func finishAffinity(p *repair.Proposals, a *blocks.Affinity) {
 	}
 	block := "none exists"
 	if b != nil {
-		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, phrase.Owner(b.Owner), phrase.Plural(b.Used, "address"))
+		block = fmt.Sprintf("%s, owner %s, %s in use", b.Name, b.Owner, phrase.Plural(b.Used, "address"))
 	}
 	p.Add(c, repair.Step{
-		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", phrase.Owner(a.Owner), a.CIDR, lastWrite(a.Meta)),
+		Because: fmt.Sprintf("affinity of %s to %s was marked deleted by %s and never removed", a.Owner, a.CIDR, lastWrite(a.Meta)),
 		Evidence: state.Evidences("state", string(a.Effective()), "block", block, "host", hostText(p.State, a.Owner.Node()),
-			"created", a.Created.String(), "last written", a.Written.String()),
+			"created", a.Created, "last written", a.Written),
 		Guards: repair.Guards(markGuards(p, a.Meta)...),
 	}, a.Meta)
 }
@@ -194,8 +194,8 @@ func finishHandle(p *repair.Proposals, h *blocks.Handle) {
 	}
 	p.Add(c, repair.Step{
 		Because: fmt.Sprintf("handle %s was marked deleted by %s and never removed, and no block refers to it", h.ID, lastWrite(h.Meta)),
-		Evidence: state.Evidences("it counts", repair.OrAbsent(countsText(h.Blocks)), "created", h.Created.String(),
-			"last written", h.Written.String()),
+		Evidence: state.Evidences("it counts", repair.OrAbsent(state.Value(countsText(h.Blocks))), "created", h.Created,
+			"last written", h.Written),
 		Guards: repair.Guards(markGuards(p, h.Meta)...),
 	}, h.Meta)
 }

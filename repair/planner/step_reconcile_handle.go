@@ -107,15 +107,15 @@ func reconcile(p *repair.Proposals, h *blocks.Handle, deletes bool) {
 		return
 	}
 	s := repair.Step{TwoObservations: true, Because: fmt.Sprintf("no block refers to handle %s", h.ID)}
-	evidence := []string{"it counts", repair.OrAbsent(countsText(h.Blocks))}
+	evidence := []any{"it counts", repair.OrAbsent(state.Value(countsText(h.Blocks)))}
 	pairs := []string{repair.GuardName, h.Name, repair.GuardUID, h.UID(), repair.GuardVersion, h.ResourceVersion(), repair.GuardCreated, h.Created.String()}
 	if deletes {
-		evidence = append(evidence, "created", h.Created.String())
+		evidence = append(evidence, "created", h.Created)
 	} else {
 		s.Because = fmt.Sprintf("the count of handle %s differs from the blocks: %s", h.ID, phrase.List(wrong))
 		evidence, pairs = append(evidence, "recorded are", countsText(right)), append(pairs, repair.GuardCounts, countsGuard(right))
 	}
-	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", h.Written.String())...), repair.Guards(pairs...)
+	s.Evidence, s.Guards = state.Evidences(append(evidence, "last written", h.Written)...), repair.Guards(pairs...)
 	p.Add(c, s, h.Meta)
 }
 
@@ -187,12 +187,11 @@ func handleStepRefs(r *repair.Refs, s *repair.Step) {
 	}
 }
 
-func countsText(counts []blocks.HandleCount) string {
-	var out []string
+func countsText(counts []blocks.HandleCount) (out blocks.Names) {
 	for _, c := range counts {
 		out = append(out, fmt.Sprintf("%d in %s", c.Count, c.CIDR))
 	}
-	return phrase.List(out)
+	return out
 }
 
 // countsGuard formats counts as the value of [GuardCounts].

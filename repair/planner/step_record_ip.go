@@ -220,7 +220,7 @@ func proposeRecord(p *repair.Proposals, u *recordable.Address) {
 	says := fmt.Sprintf("does not exist: %s is claimed for %s, and created with %s in use there", u.Slot, u.Host, phrase.Plural(len(beside), "address"))
 	if u.Block != nil {
 		block, uid, slot, claim, pinned = u.Block.Name, u.Block.UID(), "", "", append(pinned, u.Block.Meta)
-		says = fmt.Sprintf("%s of %s", u.Block.CIDR, phrase.Owner(u.Block.Owner))
+		says = fmt.Sprintf("%s of %s", u.Block.CIDR, u.Block.Owner)
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: true,

@@ -52,7 +52,7 @@ var releaseBlock = &repair.StepKind{
 			}
 			if !v.OK {
 				if last := remedies.Of(p.State).LastBlock(b); last.OK && v.Code == state.RetainLast {
-					v.Reason += "; --last-blocks releases it for a node that cannot allocate: " + phrase.List(last.For)
+					v.Reason += "; --last-blocks releases it for a node that cannot allocate: " + last.For.String()
 				}
 				bars(p, c, v.Bar)
 				continue
@@ -233,7 +233,7 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	}
 	if len(last.For) > 0 {
 		pairs = append(pairs, repair.GuardHolder, last.Holder, repair.GuardFor, last.For[0])
-		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, phrase.List(last.For))
+		stays = fmt.Sprintf("it is the last of its node, which is %s, and %s cannot allocate (--last-blocks)", last.Holder, last.For)
 		c.Nodes = append(c.Nodes, last.For...)
 	}
 	pinned := []blocks.Meta{b.Meta}
@@ -247,8 +247,8 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	}
 	if emptied != nil {
 		p.Add(c, repair.Step{
-			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, phrase.Owner(b.Owner), emptied.For, keepsText(p.State, b, keeps)),
-			Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool)),
+			Because:  fmt.Sprintf("block %s of %s is emptied for %s; %s", b.CIDR, b.Owner, emptied.For, keepsText(p.State, b, keeps)),
+			Evidence: state.Evidences("owner", b.Owner, "owner's affinity", claim, "pool", state.PoolName(b.Pool)),
 			Guards:   slices.DeleteFunc(moves.Joins(emptied, pairs...), func(g repair.Guard) bool { return g.Name == repair.GuardEmptySince }),
 		}, pinned...)
 		return
@@ -259,9 +259,9 @@ func addRelease(p *repair.Proposals, b *state.Block, c repair.Concern, last reme
 	}
 	p.Add(c, repair.Step{
 		TwoObservations: len(last.For) > 0 || vanished,
-		Because:         fmt.Sprintf("block %s of %s %s; %s", b.CIDR, phrase.Owner(b.Owner), held, stays),
-		Evidence: state.Evidences("owner", phrase.Owner(b.Owner), "owner's affinity", claim, "pool", state.PoolName(b.Pool),
-			"empty since at the latest", b.Releasability.EmptySince.String(), "created", b.Created.String()),
+		Because:         fmt.Sprintf("block %s of %s %s; %s", b.CIDR, b.Owner, held, stays),
+		Evidence: state.Evidences("owner", b.Owner, "owner's affinity", claim, "pool", state.PoolName(b.Pool),
+			"empty since at the latest", b.Releasability.EmptySince, "created", b.Created),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)
 }

@@ -255,8 +255,8 @@ func proposeIP(p *repair.Proposals, r state.AllocationRef) {
 	p.Add(c, repair.Step{
 		TwoObservations: true, Apart: apart(r),
 		Because: fmt.Sprintf("%s is allocated, and its owner no longer exists: %s", r.Addr(), v.Why()),
-		Evidence: state.Evidences("block", r.Block.CIDR.String(), "owner of the block", phrase.Owner(r.Block.Owner), "handle", attr.Handle,
-			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", attr.Assigned.String(), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
+		Evidence: state.Evidences("block", r.Block.CIDR, "owner of the block", r.Block.Owner, "handle", attr.Handle,
+			"pod", podName(attr), "node", attr.Node, "type", attr.Extras().Type, "assigned", attr.Assigned, "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardBlock, r.Block.Name, repair.GuardBlockUID, r.Block.UID(), repair.GuardHandle, attr.Handle, repair.GuardSequence, strconv.FormatUint(sequence, 10),
 			repair.GuardAttributes, fmt.Sprintf("%016x", attr.Digest), repair.GuardMachineOff, e.Off),
 	}, r.Block.Meta)

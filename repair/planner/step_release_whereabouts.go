@@ -124,7 +124,7 @@ func proposeSecondary(q *asker, a *whereabouts.Allocation) {
 	q.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("%s of pool %s is allocated, and no pod uses it: %s", a.Addr, a.Pool.FullName(), a.Why),
-		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod.String(), "container", a.ContainerID,
+		Evidence: state.Evidences("pool", a.Pool.FullName(), "range", a.Pool.RangeText, "pod", a.WhereaboutsOwner.Pod, "container", a.ContainerID,
 			"interface", a.Interface, "reservation", reservation, everyNode, repair.OnlyIf(a.Pool.Node == "", phrase.Plural(len(q.AllMachines()), "node")), "not in use", e.Evidence, "consent", repair.OnlyIf(e.Consent, withoutHostEvidence)),
 		Guards: repair.Guards(repair.GuardUID, a.Pool.UID(), repair.GuardPod, a.WhereaboutsOwner.Pod.String(), repair.GuardPodUID, podUID, repair.GuardContainer, a.ContainerID,
 			repair.GuardInterface, a.Interface, repair.GuardReservation, reservation, repair.GuardReservationUID, reservationUID, repair.GuardMachineOff, e.Off),

@@ -52,7 +52,7 @@ var restoreAffinity = &repair.StepKind{
 		case b == nil:
 			return repair.LeftBehind(blocks.Affinities, a.Name, "is left confirmed without its block")
 		case b.Owner != a.Owner:
-			return repair.LeftBehind(blocks.Affinities, a.Name, "is left confirmed to a block of %s", repair.OwnerText(b.Owner))
+			return repair.LeftBehind(blocks.Affinities, a.Name, "is left confirmed to a block of %s", b.Owner)
 		}
 		return nil
 	},
@@ -81,7 +81,7 @@ var restoreAffinity = &repair.StepKind{
 		if x == nil || repair.AffinityOf(b.State, b.Step.Target.CIDR, x.Owner.Node()) == nil {
 			return repair.Nothing(repair.Already, "the affinity is gone")
 		}
-		return repair.Cannot(repair.SkipHarm, "the block belongs to %s: without the affinity it would not be routed or found again", repair.OwnerText(x.Owner))
+		return repair.Cannot(repair.SkipHarm, "the block belongs to %s: without the affinity it would not be routed or found again", x.Owner)
 	},
 	Pretend: func(x *repair.Pretence, step *repair.Step) {
 		host, cidr := repair.HostOf(step.Guard(repair.GuardOwner)), repair.PrefixOf(step.Target)
@@ -108,8 +108,8 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 	p.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("block %s belongs to %s, which has no affinity to it: no node routes its %s in use as a block", b.CIDR, host, phrase.Plural(b.Used, "address")),
-		Evidence: state.Evidences("owner", host, "in use", fmt.Sprint(b.Used), "affinities to the CIDR", "none", "pool", state.PoolName(b.Pool),
-			"created", b.Created.String(), "host", hostText(st, host)),
+		Evidence: state.Evidences("owner", host, "in use", b.Used, "affinities to the CIDR", "none", "pool", state.PoolName(b.Pool),
+			"created", b.Created, "host", hostText(st, host)),
 		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, b.Created.String(), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
 	}, b.Meta)
 }

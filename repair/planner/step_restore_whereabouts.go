@@ -109,7 +109,7 @@ func proposeRestoration(p *repair.Proposals, v *whereabouts.Verdicts, l *whereab
 	p.Add(c, repair.Step{
 		TwoObservations: true,
 		Because:         fmt.Sprintf("pod %s uses %s, but only reservation %s records it, and pool %s does not", l.User.FullName(), l.Addr, l.Key(), x.Pool.FullName()),
-		Evidence: state.Evidences("address", l.Addr.String(), "pool", x.Pool.FullName(), "range", x.Pool.RangeText, "pod", l.User.FullName(), "node", l.User.Node,
+		Evidence: state.Evidences("address", l.Addr, "pool", x.Pool.FullName(), "range", x.Pool.RangeText, "pod", l.User.FullName(), "node", l.User.Node,
 			"interface", x.Owner.Interface, "container", x.Owner.ContainerID),
 		Guards: repair.Guards(repair.GuardName, x.Pool.FullName(), repair.GuardUID, x.Pool.UID(), repair.GuardReservationUID, l.UID(), repair.GuardPod, l.User.FullName(),
 			repair.GuardPodUID, l.User.UID(), repair.GuardContainer, x.Owner.ContainerID, repair.GuardInterface, x.Owner.Interface),

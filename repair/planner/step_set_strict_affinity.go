@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -79,12 +78,12 @@ func proposeStrict(p *repair.Proposals, want bool) {
 		return
 	}
 	if windows := windowsNodes(st); !want && len(windows) > 0 {
-		p.Refuse(c, repair.RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", phrase.List(windows))
+		p.Refuse(c, repair.RefusedRejected, "Calico assigns no address on Windows nodes without strict affinity: %s", windows)
 		return
 	}
 	if want {
 		if out := remedies.Of(st).CrowdedOut(); len(out) > 0 {
-			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", phrase.Some(out))
+			p.Refuse(c, repair.RefusedConflict, "Windows nodes would claim blocks, too, and then none may be left for %s: add a pool first", out)
 			return
 		}
 		if pool := servicesBorrow(st); pool != "" {
@@ -111,8 +110,8 @@ func proposeStrict(p *repair.Proposals, want bool) {
 	}
 	p.Add(c, repair.Step{
 		Because: because + "; it takes effect immediately in the whole cluster, and moves no borrowed address",
-		Evidence: state.Evidences("strictAffinity", fmt.Sprint(st.IPAM.StrictAffinity), "autoAllocateBlocks", fmt.Sprint(st.IPAM.AutoAllocateBlocks),
-			"maxBlocksPerHost", fmt.Sprint(st.IPAM.MaxBlocksPerHost), "nodes that cannot allocate with it", phrase.List(stuck)),
+		Evidence: state.Evidences("strictAffinity", st.IPAM.StrictAffinity, "autoAllocateBlocks", st.IPAM.AutoAllocateBlocks,
+			"maxBlocksPerHost", st.IPAM.MaxBlocksPerHost, "nodes that cannot allocate with it", stuck),
 		Guards: repair.Guards(pairs...),
 	}, pinned...)
 }
@@ -158,10 +157,10 @@ func undoStrict(b *repair.Begun) repair.Move {
 	may := mayStarve(b.State, was, slices.Concat(stuck, already))
 	stuck = slices.DeleteFunc(stuck, func(node string) bool { return slices.Contains(already, node) })
 	if len(stuck) > 0 {
-		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, phrase.List(stuck))
+		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s would get no address", was, stuck)
 	}
 	if len(may) > 0 {
-		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s may get no address, if other nodes claim the last blocks first", was, phrase.List(may))
+		return repair.Cannot(repair.SkipHarm, "with strict affinity %t the next pod on %s may get no address, if other nodes claim the last blocks first", was, may)
 	}
 	ref := repair.Pin(blocks.IPAMConfigs, now.Meta)
 	return repair.ToWrite(func(ctx context.Context) error { return b.Writer.SetStrictAffinity(ctx, &ref, was) }, "set strictAffinity back to %t", was)

@@ -29,7 +29,7 @@ func previewStrict(st, after *state.State, want bool) *repair.StrictPreview {
 
 // mayStarve lists the nodes that may be unable to allocate under a setting, without those in
 // starve.
-func mayStarve(st *state.State, strict bool, starve []string) []string {
+func mayStarve(st *state.State, strict bool, starve []string) blocks.Names {
 	out := []string{}
 	if strict {
 		starving, _ := st.MayStarve()
@@ -58,7 +58,7 @@ func borrower(b *state.Borrow) string {
 // cannotAllocate lists the nodes whose next pod would get no address under a setting: they have no
 // free address of their own, and can neither claim a block nor borrow. Unschedulable nodes count
 // only if a pod already waits there.
-func cannotAllocate(st *state.State, strict bool) []string {
+func cannotAllocate(st *state.State, strict bool) blocks.Names {
 	s := repair.NewPretence(st.Snapshot)
 	s.IPAM.StrictAffinity = strict
 	out := []string{}
@@ -95,7 +95,7 @@ func unusable(st *state.State) int {
 	return n
 }
 
-func windowsNodes(st *state.State) []string {
+func windowsNodes(st *state.State) blocks.Names {
 	out := []string{}
 	for _, h := range st.NodeStates {
 		if h.Node != nil && h.Node.Windows {
@@ -148,7 +148,7 @@ func namedElsewhere(st *state.State) (out []*blocks.Workload) {
 
 // namedHere names the pods that ask by name for an address of a block of their own node, and that
 // may start on another node next time.
-func namedHere(st *state.State) (out []string) {
+func namedHere(st *state.State) (out blocks.Names) {
 	nodes := slices.DeleteFunc(slices.Clone(st.NodeStates), func(h *state.NodeState) bool { return h.Node == nil })
 	for _, w := range st.Named() {
 		may := w.Placement.Matcher()

@@ -20,17 +20,13 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	}
 
 	if want := p.Request.StrictAffinity; want != nil && *want == st.IPAM.StrictAffinity && st.FirstMissing([]blocks.Resource{blocks.IPAMConfigs}) == nil {
-		how := "by the IPAM configuration"
-		if !st.IPAM.Present {
-			how = "Calico's default without an IPAM configuration"
-		}
-		say("strictAffinity is %t already, %s: there is nothing to set", *want, how)
+		say("strictAffinity is %t already: there is nothing to set", *want)
 	}
 	if p.Strict != nil {
 		out = append(out, strictWarnings(st, after, p)...)
 	}
 	if names := leftAlone(st, p); len(names) > 0 {
-		say("an earlier repair by calico-audit did not finish, or still runs, and the plan does not touch its half-done changes: %s. Finish it with its journal (\"repair apply --resume JOURNAL\") or, without the journal, with --soft-deleted, --orphan-affinities, --consolidate and --rehome. \"repair undo\" reverts it", phrase.List(names))
+		say("an earlier repair by calico-audit did not finish, or still runs: %s. Finish it (\"repair apply --resume JOURNAL\") or revert it (\"repair undo JOURNAL\"); without the journal, use --soft-deleted, --orphan-affinities, --consolidate and --rehome", state.Value(names))
 	}
 	if len(p.Steps) == 0 {
 		return out
@@ -49,7 +45,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 	}
 	p.MayFill = nil
 	lose, evicted := 0, 0
-	var bare, alone, cordon []string
+	var bare, alone, cordon blocks.Names
 	for i := range p.Steps {
 		switch s := &p.Steps[i]; {
 		case s.Kind != repair.CordonNode:
@@ -72,28 +68,25 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		}
 	}
 	if takers, already := remedies.Of(st).Takers(); len(cordon) > 0 || already > 0 && evicted > 0 {
-		few := ""
+		say("while pods move, nodes that take pods are cordoned (%d of %d)", already+len(cordon), already+takers)
 		if pool, left, of := remedies.Of(st).LeavesTooFew(cordon); pool != "" {
-			few = fmt.Sprintf("; pool %s then has only %d of %s left, fewer than half", pool, left, phrase.Plural(of, "node"))
+			say("pool %s has fewer than half of its nodes left for new pods meanwhile (%d of %d)", pool, left, of)
 		}
-		say("while pods move, %d of %s that take pods are cordoned: new pods can start on the other %d only%s",
-			already+len(cordon), phrase.Plural(already+takers, "node"), takers-len(cordon), few)
 	}
 	if len(p.MayFill) > 0 {
-		say("pods that move may use up the free addresses of %s: each is cordoned when it has none left, and uncordoned at the end", phrase.List(p.MayFill))
+		say("pods that move may use up the free addresses of %s: each is cordoned when it has none left, and uncordoned at the end", p.MayFill)
 	}
 	if c := moves.Consolidating(&repair.Proposals{State: st.WithTerminated(p.Request.Terminated), Request: p.Request}); evicted > 0 && c != nil && c.Block != nil && c.Spare == len(c.Moves) {
-		say("the nodes that take pods have room for exactly the %s that %s out of %s: if any other pod starts there meanwhile, the run stops before the next eviction and reverts its reservation and cordons",
-			phrase.Plural(c.Spare, "pod"), phrase.One(c.Spare, "moves", "move"), c.CIDR)
+		say("the nodes have room for exactly the pods that move out of %s (%d): if another pod starts there, the run stops before the next eviction and reverts its reservation and cordons", c.CIDR, c.Spare)
 	}
-	if n := len(bare); n > 0 {
-		say("%s no controller, so nothing recreates %s after the eviction: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.One(n, "it", "them"), phrase.List(bare))
+	if len(bare) > 0 {
+		say("evicted pods without a controller, which nothing recreates: %s", bare)
 	}
-	if n := len(alone); n > 0 {
-		say("%s no other ready replica that serves meanwhile: %s", phrase.PluralVerb(n, "pod", "has", "have"), phrase.List(alone))
+	if len(alone) > 0 {
+		say("evicted pods without another ready replica that serves meanwhile: %s", alone)
 	}
 	if lose > 0 {
-		say("%s the contents of emptyDir volumes when evicted: see their steps", phrase.PluralVerb(lose, "pod", "loses", "lose"))
+		say("evicted pods that lose the contents of emptyDir volumes: %d", lose)
 	}
 	return append(out, evidenceWarnings(p)...)
 }
@@ -104,7 +97,7 @@ func LeftHalfDone(st *state.State) []string { return leftAlone(st, &repair.Plan{
 
 // leftAlone names the objects that a step of this program left half-done and that no step of the
 // plan covers.
-func leftAlone(st *state.State, p *repair.Plan) []string {
+func leftAlone(st *state.State, p *repair.Plan) blocks.Names {
 	var out []string
 	add := func(t state.Subject, what string) {
 		// A block's step covers its owner's affinity, too.
@@ -148,30 +141,25 @@ func strictWarnings(st, after *state.State, p *repair.Plan) []string {
 		say("strict affinity applies to the whole cluster: --pool and --node do not narrow it")
 	}
 	if drop := droppingPools(st); !x.To && len(drop) > 0 {
-		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", phrase.List(state.PoolsOf(drop...)))
+		say("with strictAffinity false nodes borrow, and in this topology the owner of a block drops traffic to borrowed addresses of %s", state.PoolsOf(drop...))
 	}
 	if len(x.Starve) > 0 {
-		say("with strictAffinity %t, the next pod of %s gets no address: %s. They have no unused address of their own and no block is left for them. First make room for them with the plan's manual steps",
-			x.To, phrase.Plural(len(x.Starve), "node"), phrase.List(x.Starve))
+		say("with strictAffinity %t, the next pod gets no address on %s: do the manual steps first", x.To, x.Starve)
 	}
 	if short := remedies.Of(after).Contests(); x.To && len(short) > 0 && len(x.Starve) == 0 {
 		say("%s: with strict affinity on, those that come too late get no address", &short[0])
 	}
 	if x.To && x.Unusable > 0 {
-		say("%s in blocks that no node owns cannot be used under strict affinity", phrase.Plural(x.Unusable, "free address"))
+		say("free addresses in blocks that no node owns, unusable under strict affinity: %d", x.Unusable)
 	}
 	if pods := namedElsewhere(after); x.To && len(pods) > 0 {
-		var names []string
-		for _, w := range pods {
-			names = append(names, w.FullName())
-		}
-		say("%s by name for an address of another node's block, and with strict affinity on get none when they start again: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(names))
+		say("pods that ask by name for an address of another node's block get none after a restart: %s", phrase.FullNames(pods))
 	}
 	if pods := namedHere(after); x.To && len(pods) > 0 {
-		say("%s by name for an address. With strict affinity on, only the node that owns its block gives it, and a pod that starts elsewhere gets none: %s", phrase.PluralVerb(len(pods), "pod", "asks", "ask"), phrase.List(pods))
+		say("pods that ask by name for an address get it only on the node that owns its block: %s", pods)
 	}
 	if n := len(x.Borrowers); n > 0 {
-		say("%s borrowed now stay borrowed until their pods restart", phrase.Plural(n, "address"))
+		say("addresses that stay borrowed until their pods restart: %d", n)
 	}
 	return out
 }

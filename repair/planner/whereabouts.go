@@ -91,7 +91,7 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 	case len(nodes) == 0 && !q.Request.WithoutHostEvidence:
 		return releasable.Verdict{Bar: state.Because(releasable.NoEvidence, "no node that its pod may have run on was read")}
 	}
-	var says []string
+	var says blocks.Names
 	for _, x := range []struct {
 		n    int
 		what string
@@ -100,7 +100,7 @@ func (q *asker) ask(o blocks.WhereaboutsOwner, nodes []string, since time.Time) 
 			says = append(says, phrase.Plural(x.n, "node")+" "+x.what)
 		}
 	}
-	return releasable.Verdict{Evidence: "its pod may have run on any node: " + phrase.List(says), Consent: let > 0 || len(nodes) == 0, Off: strings.Join(repair.Tidy(off), ", ")}
+	return releasable.Verdict{Evidence: "its pod may have run on any node: " + says.String(), Consent: let > 0 || len(nodes) == 0, Off: strings.Join(repair.Tidy(off), ", ")}
 }
 
 func places(pools []*whereabouts.Pool, a netip.Addr) (out []repair.SecondaryAddress) {

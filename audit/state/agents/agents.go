@@ -89,12 +89,12 @@ func Kept(st *state.State) (pods []*blocks.Workload) {
 type Refusal struct {
 	Taint blocks.Taint
 	// Nodes are the nodes with the taint, by name.
-	Nodes []string
+	Nodes blocks.Names
 }
 
 // String describes the taint and its nodes.
 func (r Refusal) String() string {
-	return fmt.Sprintf("%s %s the taint %s", phrase.Some(r.Nodes), phrase.One(len(r.Nodes), "has", "have"), r.Taint)
+	return fmt.Sprintf("%s %s the taint %s", r.Nodes, phrase.One(len(r.Nodes), "has", "have"), r.Taint)
 }
 
 // Refusals explains why no node admits a pod that has no node. It returns nil if the pod has one, if a

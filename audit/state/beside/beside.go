@@ -37,7 +37,7 @@ func Agents(st *state.State) map[string]string {
 
 // Calico returns the pods with unrecorded addresses of their nodes' podCIDRs, and their nodes,
 // where another network runs.
-func Calico(st *state.State, agents map[string]string) (pods, nodes []string) {
+func Calico(st *state.State, agents map[string]string) (pods, nodes blocks.Names) {
 	st.EachUnrecorded(func(u state.UnrecordedIP) {
 		for _, user := range u.Users {
 			if h := st.NodeState(user.Node); user.Pod != nil && h != nil && h.Node != nil && h.Node.AssignsPods(u.Addr) && agents[user.Node] != "" {
@@ -60,28 +60,26 @@ func Tunnels(st *state.State) (recorded bool) {
 	return recorded
 }
 
-// Objects names the objects of Calico's IPAM in a cluster that uses another IPAM; empty if there are
-// none.
-func Objects(st *state.State) string {
-	var kinds []string
+// Objects names the objects of Calico's IPAM in a cluster that uses another IPAM.
+func Objects(st *state.State) (kinds blocks.Names) {
 	add := func(kind string, count int, name func(int) string) {
-		names := make([]string, count)
+		names := make(blocks.Names, count)
 		for i := range names {
 			names[i] = name(i)
 		}
 		if count > 0 {
-			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), phrase.Some(names)))
+			kinds = append(kinds, fmt.Sprintf("%s (%s)", phrase.Plural(count, kind), names))
 		}
 	}
 	add("block", len(st.IPBlocks), func(i int) string { return "ipamblock/" + st.IPBlocks[i].Name })
 	add("affinity", len(st.Affinities), func(i int) string { return "blockaffinity/" + st.Affinities[i].Name })
 	add("handle", len(st.Handles), func(i int) string { return "ipamhandle/" + st.Handles[i].Name })
-	return phrase.List(kinds)
+	return kinds
 }
 
 // WithoutPodCIDR returns the nodes without a podCIDR where pods have waited longer than the grace, if
 // other nodes' pods have addresses of their podCIDRs: host-local then has no range on these nodes.
-func WithoutPodCIDR(st *state.State) (out []string) {
+func WithoutPodCIDR(st *state.State) (out blocks.Names) {
 	if !slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool {
 		return h.Node != nil && slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return slices.ContainsFunc(w.StatusIPs, h.Node.AssignsPods) })
 	}) {
@@ -99,7 +97,7 @@ func WithoutPodCIDR(st *state.State) (out []string) {
 // FromFlannel returns the nodes of pods with flannel's addresses that are migrating from flannel, and
 // the pods whose addresses no block contains. Migrated nodes route to the others' by the blocks that
 // the migration claims (kube-controllers pkg/controllers/flannelmigration).
-func FromFlannel(st *state.State, pods []*blocks.Workload) (nodes, unrouted []string) {
+func FromFlannel(st *state.State, pods []*blocks.Workload) (nodes, unrouted blocks.Names) {
 	for _, w := range pods {
 		h := st.NodeState(w.Node)
 		if h == nil || h.Node == nil || !h.Node.FromFlannel() || w.Extras().NoIPAM {
@@ -118,7 +116,7 @@ func FromFlannel(st *state.State, pods []*blocks.Workload) (nodes, unrouted []st
 // Astray returns the nodes that flannel has registered with an address of their own network that is
 // not their InternalIP, such as a virtual one, if it has registered more nodes with theirs. Other nodes
 // then send the traffic for their pods to a machine that may be another one.
-func Astray(st *state.State) (nodes, texts []string) {
+func Astray(st *state.State) (nodes, texts blocks.Names) {
 	own := 0
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
@@ -140,7 +138,7 @@ func Astray(st *state.State) (nodes, texts []string) {
 
 // Unregistered returns the nodes with pods that flannel has not registered, although it has
 // registered others. Other nodes then have no route to their podCIDRs (rancher/rancher#13644).
-func Unregistered(st *state.State) (out []string) {
+func Unregistered(st *state.State) (out blocks.Names) {
 	others := false
 	for i := range st.Nodes {
 		n := &st.Nodes[i]

@@ -79,13 +79,13 @@ func Stopped(st *state.State) string {
 	if !slices.ContainsFunc(st.Workloads, func(w *blocks.Workload) bool { return w.Ready }) {
 		return "" // the files do not say which pods are Ready
 	}
-	text := fmt.Sprintf("%s of %s %s not Ready", phrase.Some(phrase.FullNames(x.Pods)), deployment, phrase.One(len(x.Pods), "is", "are"))
-	var refusals []string
+	text := fmt.Sprintf("%s of %s %s not Ready", phrase.FullNames(x.Pods), deployment, phrase.One(len(x.Pods), "is", "are"))
+	var refusals blocks.Names
 	for _, r := range Refusals(st) {
 		refusals = append(refusals, r.String())
 	}
 	if len(refusals) > 0 {
-		text += ": no node admits it, because " + phrase.List(refusals)
+		text += ": no node admits it, because " + refusals.String()
 	}
 	return text
 }

@@ -104,7 +104,7 @@ func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
 			order = ": a handle is written before the address that it counts"
 		}
 		at := h.Written.Later(h.Created)
-		return state.Because(state.RetainYoung, "it was written less than %s ago, at %s%s", phrase.Duration(st.Grace), at, order).Until(st.Due(at))
+		return state.Because(state.RetainYoung, "it was written at %s, within the grace period%s", at, order).Until(st.Due(at))
 	}
 	w := SandboxPod(st, h.ID)
 	if w != nil && len(refs) == 0 {
@@ -115,7 +115,7 @@ func ReconcileBar(st *state.State, h *blocks.Handle) state.Bar {
 	}
 	for _, r := range refs {
 		if at := state.AssignedAt(r); !st.PastGrace(at) {
-			return state.Because(state.RetainYoung, "%s was assigned under it less than %s ago, at %s", r.Addr(), phrase.Duration(st.Grace), at).Until(st.Due(at))
+			return state.Because(state.RetainYoung, "%s was assigned under it at %s, within the grace period", r.Addr(), at).Until(st.Due(at))
 		}
 		attr := r.Attributes()
 		if w := st.Pod(attr.Namespace, attr.Pod); moving(w) {

@@ -77,12 +77,12 @@ func RouteText(r *blocks.HostRoute) string {
 }
 
 // RoutesText describes routes in the words of the ip command.
-func RoutesText(routes []*blocks.HostRoute) string {
-	out := make([]string, len(routes))
+func RoutesText(routes []*blocks.HostRoute) blocks.Names {
+	out := make(blocks.Names, len(routes))
 	for i, r := range routes {
 		out[i] = RouteText(r)
 	}
-	return phrase.List(out)
+	return out
 }
 
 // IsDropping reports whether routes of a type drop traffic.

@@ -36,7 +36,7 @@ func (d *Duplicate) Alive() bool {
 // Misreported returns the nodes on which the kubelet reports an InternalIP that is not the
 // machine's own, in order. All nodes with that InternalIP are Ready, and calico-node found another
 // address on each, except on the one machine that may really have it.
-func (d *Duplicate) Misreported() (names []string) {
+func (d *Duplicate) Misreported() (names blocks.Names) {
 	all := append(slices.Clip(d.Others), d.Node)
 	for _, n := range all {
 		own := slices.IndexFunc(n.Addresses, func(p netip.Prefix) bool {
@@ -159,7 +159,7 @@ func (d *Duplicate) Text() string {
 	if d.Stale {
 		return fmt.Sprintf("node %s records the Calico address %s, which is the InternalIP of node %s", d.Node.Name, addresses(d.Calico), d.Others[0].Name)
 	}
-	names := []string{}
+	var names blocks.Names
 	for _, o := range append(slices.Clip(d.Others), d.Node) {
 		names = append(names, o.Name)
 	}
@@ -167,15 +167,15 @@ func (d *Duplicate) Text() string {
 	if len(d.Calico) == 0 {
 		what = "InternalIP " + addresses(d.Internal)
 	}
-	return fmt.Sprintf("nodes %s have the same %s", phrase.Some(names), what)
+	return fmt.Sprintf("nodes %s have the same %s", names, what)
 }
 
 func addresses(all []netip.Addr) string {
-	out := make([]string, len(all))
+	out := make(blocks.Names, len(all))
 	for i, a := range all {
 		out[i] = a.String()
 	}
-	return phrase.Each(out)
+	return out.String()
 }
 
 func (v *verdicts) findWrong(st *state.State) {

@@ -130,7 +130,7 @@ func (st verdicts) recordableFor(u *Address, networks map[string][]string) {
 	case w.Phase == "Pending" || !w.Deleting.IsZero():
 		u.retain(state.RetainInUse, "pod %s is starting or ending", w.FullName())
 	case !st.PastGrace(w.Created):
-		u.retain(state.RetainYoung, "pod %s was created less than %s ago, at %s", w.FullName(), phrase.Duration(st.Grace), w.Created)
+		u.retain(state.RetainYoung, "pod %s was created at %s, within the grace period", w.FullName(), w.Created)
 		u.Due = st.Due(w.Created)
 	case st.Vanished(w.Node) || st.UnreadableNode(w.Node):
 		u.retain(state.RetainConflict, "node %q of pod %s does not exist, or could not be read", w.Node, w.FullName())
@@ -198,7 +198,7 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	if others := st.BlocksAt(u.Slot); len(others) > 0 {
 		u.retain(state.RetainConflict, "block %s overlaps %s, where its block would be", others[0].CIDR, u.Slot)
 	}
-	var owners []string
+	var owners blocks.Names
 	for _, a := range st.AffinitiesOf(u.Slot) {
 		if a.SoftDeleted || a.Owner.Node() == "" {
 			u.retain(state.RetainMarked, "affinity %s is marked deleted, or its owner is not a node", a.Name)
@@ -212,7 +212,7 @@ func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	}
 	switch {
 	case len(owners) > 1:
-		u.retain(state.RetainConflict, "%s have affinities to %s, which does not exist", phrase.List(owners), u.Slot)
+		u.retain(state.RetainConflict, "%s have affinities to %s, which does not exist", owners, u.Slot)
 	case len(owners) == 1:
 		u.Host = owners[0]
 	}

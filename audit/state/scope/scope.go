@@ -13,7 +13,7 @@ import (
 var Reads = append(slices.Clip(state.OtherIPAMReads), blocks.Namespaces)
 
 // Namespaces lists the namespaces that ask for a pool by annotation.
-func Namespaces(st *state.State, p *state.Pool) (out []string) {
+func Namespaces(st *state.State, p *state.Pool) (out blocks.Names) {
 	for i := range st.Namespaces {
 		if n := &st.Namespaces[i]; asks(st, p, n.PoolsV4) || asks(st, p, n.PoolsV6) {
 			out = append(out, "namespace "+n.Name)
@@ -23,7 +23,7 @@ func Namespaces(st *state.State, p *state.Pool) (out []string) {
 }
 
 // Pods lists the pods that ask for a pool by annotation.
-func Pods(st *state.State, p *state.Pool) (out []string) {
+func Pods(st *state.State, p *state.Pool) (out blocks.Names) {
 	for _, w := range st.Workloads {
 		if w.Extra != nil && (asks(st, p, w.Extra.PoolsV4) || asks(st, p, w.Extra.PoolsV6)) {
 			out = append(out, "pod "+w.FullName())
@@ -46,7 +46,7 @@ func ServesAnyone(st *state.State, p *state.Pool) bool {
 // Shared returns the namespaces that ask for a pool, and the live pods that ask for no pool and
 // have its addresses. It returns nil unless an older pool, which no one asks for, serves such pods:
 // only then was this pool added for the namespaces.
-func Shared(st *state.State, p *state.Pool) (namespaces, others []string) {
+func Shared(st *state.State, p *state.Pool) (namespaces, others blocks.Names) {
 	if namespaces = Namespaces(st, p); len(namespaces) == 0 || !ServesAnyone(st, p) || !p.ServesWorkloads() ||
 		!slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
 			return q.Family() == p.Family() && ServesAnyone(st, q) && q.ServesWorkloads() && !q.Created.IsZero() && p.Created.After(q.Created) &&
@@ -64,7 +64,7 @@ func Shared(st *state.State, p *state.Pool) (namespaces, others []string) {
 
 // Outside returns the podCIDRs of a pool's nodes if the pool is in use and overlaps none of them
 // (projectcalico/calico#5952, #10907).
-func Outside(st *state.State, p *state.Pool) (podCIDRs []string) {
+func Outside(st *state.State, p *state.Pool) (podCIDRs blocks.Names) {
 	for _, h := range st.NodeStates {
 		if h.Node == nil || !p.SelectsNode(h.Node) {
 			continue

@@ -72,7 +72,7 @@ func Ignored(st *state.State) (out []*blocks.Service) {
 // Leaked returns the addresses that are allocated to LoadBalancer Services that no longer
 // exist. It returns nil unless all Services were read: every cluster has Service default/kubernetes,
 // and a list of one namespace lacks it or the others.
-func Leaked(st *state.State) (out []string) {
+func Leaked(st *state.State) (out blocks.Names) {
 	exists := map[blocks.Key]bool{}
 	for i := range st.Services {
 		exists[st.Services[i].Key()] = true

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/affinity"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/audit/state/tunnels"
@@ -17,7 +16,7 @@ import (
 // them, if each of them runs a calico-node and no probe of any calico-node asks BIRD. Felix programs
 // routes to other nodes only for encapsulated pools, unless the FelixConfiguration says otherwise
 // (projectcalico/calico#6310).
-func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string, text string) {
+func WithoutRoutes(st *state.State, p *state.Pool) (nodes blocks.Names, text string) {
 	if !p.ServesWorkloads() || p.Addrs.InUse.IsZero() {
 		return nil, ""
 	}
@@ -43,7 +42,7 @@ func WithoutRoutes(st *state.State, p *state.Pool) (nodes []string, text string)
 	if nodes = atLeastTwo(nodes); nodes == nil {
 		return nil, ""
 	}
-	return nodes, fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes))
+	return nodes, fmt.Sprintf("pool %s has no encapsulation, and no calico-node runs BIRD: on %s, no route leads to the pool's pods on other nodes", p.Name, nodes)
 }
 
 // LostRoutes returns the routes that BGP does not carry between nodes that use blocks of a pool whose
@@ -67,13 +66,13 @@ func LostWhileOff(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string
 	if lost == nil {
 		return nil, ""
 	}
-	return lost, fmt.Sprintf("while %s %s not Ready, %s", phrase.Some(x.names), phrase.One(len(x.names), "is", "are"), lostText(st, p, lost))
+	return lost, fmt.Sprintf("while nodes are not Ready (%s), %s", x.names, lostText(st, p, lost))
 }
 
 // off are nodes whose BGP sessions may have ended. names has the route reflectors among them; without one, all.
 type off struct {
 	*affinity.Routing
-	names []string
+	names blocks.Names
 }
 
 func findOff(st *state.State) *off {
@@ -100,18 +99,18 @@ func lostText(st *state.State, p *state.Pool, lost *affinity.BlockRoutes) string
 	case lost == nil:
 		return ""
 	case len(lost.Alone) > 0 && len(st.BGPPeers) == 0:
-		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session, because the node-to-node mesh is off and no BGPPeer exists: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(lost.Alone))
+		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session, because the node-to-node mesh is off and no BGPPeer exists: on %s, no route leads to the pool's pods on other nodes", p.Name, lost.Alone)
 	case len(lost.Alone) > 0:
-		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session on %s: no route leads to the pool's pods there, nor from there to pods on other nodes", p.Name, phrase.Some(lost.Alone))
+		return fmt.Sprintf("pool %s gets its routes from BIRD, which has no BGP session on %s: no route leads to the pool's pods there, nor from there to pods on other nodes", p.Name, lost.Alone)
 	}
-	between := fmt.Sprintf("from %s to %s", phrase.Some(lost.From), phrase.Some(lost.To))
+	between := fmt.Sprintf("from %s to %s", lost.From, lost.To)
 	if slices.Equal(lost.From, lost.To) {
-		between = "between " + phrase.Some(lost.From)
+		between = "between " + lost.From.String()
 		if len(lost.From) > 2 {
-			between = "between any two of " + phrase.Some(lost.From)
+			between = "between any two of " + lost.From.String()
 		}
 	} else if lost.Both {
-		between = fmt.Sprintf("between (%s) and (%s)", phrase.Some(lost.From), phrase.Some(lost.To))
+		between = fmt.Sprintf("between (%s) and (%s)", lost.From, lost.To)
 	}
 	return fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
 }
@@ -119,7 +118,7 @@ func lostText(st *state.State, p *state.Pool, lost *affinity.BlockRoutes) string
 // KeptFromBGP returns the nodes that use blocks of a pool whose routes BIRD programs and no node announces, with a
 // sentence about them (confd's bird_ipam template, reject_disabled_pools). BGPFilters come before that rule, and
 // clouds have routes to single addresses.
-func KeptFromBGP(st *state.State, p *state.Pool) (nodes []string, text string) {
+func KeptFromBGP(st *state.State, p *state.Pool) (nodes blocks.Names, text string) {
 	if !p.DisableBGPExport || !p.ServesWorkloads() || p.BlockSize == p.CIDR.Addr().BitLen() || !st.Routing.ByBIRD(p.Pool) ||
 		len(st.Unreadable(blocks.BGPPeers)) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil ||
 		slices.ContainsFunc(st.BGPPeers, func(q blocks.BGPPeer) bool { return len(q.Filters) > 0 }) {
@@ -131,7 +130,7 @@ func KeptFromBGP(st *state.State, p *state.Pool) (nodes []string, text string) {
 	if nodes = atLeastTwo(nodes); nodes == nil {
 		return nil, ""
 	}
-	return nodes, fmt.Sprintf("pool %s gets its routes from BIRD, and no node announces them, because disableBGPExport is set: on %s, no route leads to the pool's pods on other nodes", p.Name, phrase.Some(nodes))
+	return nodes, fmt.Sprintf("pool %s gets its routes from BIRD, and no node announces them, because disableBGPExport is set: on %s, no route leads to the pool's pods on other nodes", p.Name, nodes)
 }
 
 // users returns the nodes that use blocks of a pool and that other nodes reach without WireGuard, once for each block.
@@ -156,7 +155,7 @@ func encrypted(st *state.State, b *state.Block) bool {
 
 // atLeastTwo sorts and deduplicates the nodes. It returns nil for a single node, which needs no
 // route.
-func atLeastTwo(nodes []string) []string {
+func atLeastTwo(nodes blocks.Names) blocks.Names {
 	slices.Sort(nodes)
 	if nodes = slices.Compact(nodes); len(nodes) < 2 {
 		return nil
@@ -166,7 +165,7 @@ func atLeastTwo(nodes []string) []string {
 
 // DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use, with a sentence: Azure's network drops
 // IP-in-IP packets. Nodes with WireGuard keys do not count, because WireGuard replaces the tunnel.
-func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string, text string) {
+func DroppedByCloud(st *state.State, p *state.Pool) (nodes blocks.Names, text string) {
 	if p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) {
 		return nil, ""
 	}
@@ -178,7 +177,7 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes []string, text string
 	if nodes = atLeastTwo(nodes); nodes == nil {
 		return nil, ""
 	}
-	return nodes, fmt.Sprintf("pool %s is encapsulated by IPIP, which Azure's network drops: pods on %s do not reach the pool's pods on other nodes", p.Name, phrase.Some(nodes))
+	return nodes, fmt.Sprintf("pool %s is encapsulated by IPIP, which Azure's network drops: pods on %s do not reach the pool's pods on other nodes", p.Name, nodes)
 }
 
 // BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does not
@@ -187,7 +186,7 @@ func BetweenSubnets(st *state.State, p *state.Pool) string {
 	if !p.ServesWorkloads() || st.OtherIPAM().Cluster || len(st.BGPPeers) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil || tunnels.Encapsulation(p) != "" {
 		return ""
 	}
-	var subnets []string
+	var subnets blocks.Names
 	for _, h := range st.SelectedBy(p) {
 		for _, a := range h.Node.Addresses {
 			switch subnet := a.Masked().String(); {
@@ -203,7 +202,7 @@ func BetweenSubnets(st *state.State, p *state.Pool) string {
 		return ""
 	}
 	slices.Sort(subnets)
-	return fmt.Sprintf("nodes are in %d subnets (%s), and there are no BGP peers: traffic between them arrives only if the routers between have routes to the nodes' blocks; CrossSubnet (vxlanMode or ipipMode) needs none", len(subnets), phrase.Some(subnets))
+	return fmt.Sprintf("nodes are in %d subnets (%s), and there are no BGP peers: traffic between them arrives only if the routers between have routes to the nodes' blocks; CrossSubnet (vxlanMode or ipipMode) needs none", len(subnets), subnets)
 }
 
 // InSubnet explains the cloud setting that a pool's unencapsulated traffic requires; "" if the cloud
@@ -237,7 +236,7 @@ func findProbes(st *state.State) *probes {
 // HostSubnets returns the nodes that a CrossSubnet pool selects and that record an address with a
 // subnet of a single address, and whether all of its nodes do: calico-node was given an address
 // without the length of its subnet (projectcalico/calico#2375, #1584).
-func HostSubnets(st *state.State, p *state.Pool) (nodes []string, all bool) {
+func HostSubnets(st *state.State, p *state.Pool) (nodes blocks.Names, all bool) {
 	all = true
 	if p.VXLAN != blocks.EncapCrossSubnet && (p.IPIP != blocks.EncapCrossSubnet || p.Family() != blocks.IPv4) || len(st.Unreadable(blocks.Nodes)) > 0 {
 		return nil, false

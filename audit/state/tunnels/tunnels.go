@@ -12,7 +12,7 @@ import (
 // publishes a key, and a pool has an address for it (node/pkg/allocateip, determineEnabledPoolCIDRs).
 // took holds the types of tunnel address that any node has. If no node has one, WireGuard encrypts the
 // hosts' traffic only and needs none.
-func LacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out []string) {
+func LacksWireguard(st *state.State, n *blocks.Node, took map[string]bool) (out blocks.Names) {
 	for _, kind := range []string{blocks.TypeWireguard, blocks.TypeWireguardV6} {
 		if took[kind] && n.LacksTunnel(kind) && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) &&
 			slices.ContainsFunc(st.Pools, func(p *state.Pool) bool { return p.HandsOut() && p.GivesTunnel(kind) && p.SelectsNode(n) }) {
@@ -47,7 +47,7 @@ func Name(p *state.Pool) string {
 // omits nodes that cannot be read, and Windows nodes. idle are the nodes that use blocks of the
 // pool and have no VXLAN address although a pool gives one and other nodes have theirs: Felix
 // programs no routes to them.
-func Without(st *state.State, p *state.Pool) (names, idle []string) {
+func Without(st *state.State, p *state.Pool) (names, idle blocks.Names) {
 	encap := Encapsulation(p)
 	if encap == "" || !p.ServesWorkloads() && (!p.Disabled || !p.Allows(blocks.UseWorkload)) {
 		return nil, nil

@@ -21,8 +21,8 @@ type evaluation struct {
 	*state.State
 	refusals   func() refusals
 	agents     func() map[string]*blocks.Workload
-	unrecorded func() map[string][]string
-	fullRanges func() []string
+	unrecorded func() map[string]blocks.Names
+	fullRanges func() blocks.Names
 }
 
 // refusals are the pods to which the allocator assigns no address, with the reasons. unknown
@@ -41,7 +41,7 @@ func evaluate(st *state.State) *Pods {
 	if st.Info.Locked {
 		return out
 	}
-	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agents.Of(st) }), unrecorded: sync.OnceValue(func() map[string][]string { return unrecordedOf(st) }), fullRanges: sync.OnceValue(func() []string { return fullRangesOf(st) })}
+	e := &evaluation{State: st, agents: sync.OnceValue(func() map[string]*blocks.Workload { return agents.Of(st) }), unrecorded: sync.OnceValue(func() map[string]blocks.Names { return unrecordedOf(st) }), fullRanges: sync.OnceValue(func() blocks.Names { return fullRangesOf(st) })}
 	e.refusals = sync.OnceValue(func() (r refusals) {
 		r.why, r.unknown = capacity.Refused(st)
 		return r
@@ -138,7 +138,7 @@ func (e *evaluation) pod(w *blocks.Workload, h *state.NodeState) *Pod {
 		case p.Event != nil:
 			text = "the kubelet reports an error of the CNI plugin"
 		case len(e.fullRanges()) > 0:
-			text += "; or the pod asks for the network of Whereabouts pool " + phrase.Some(e.fullRanges()) + ", which has no address left"
+			text += "; or the pod asks for the network of Whereabouts pool " + e.fullRanges().String() + ", which has no address left"
 		case w.HasClaim:
 			text = "the objects show no cause; its volume may not be attached, which the kubelet waits for first"
 		}
@@ -296,7 +296,7 @@ func (e *evaluation) rejected(w *blocks.Workload, h *state.NodeState) (out []Cau
 		case e.EnabledPool(a) == nil:
 			add(a.String(), "it asks for %s (ipAddrs), which is in no enabled pool", a)
 		case e.IPAM.StrictAffinity && b != nil && b.Owner.Node() != h.Name:
-			add(a.String(), "it asks for %s (ipAddrs) of block %s, which belongs to %s, and strict affinity is on", a, b.CIDR, phrase.Owner(b.Owner))
+			add(a.String(), "it asks for %s (ipAddrs) of block %s, which belongs to %s, and strict affinity is on", a, b.CIDR, b.Owner)
 		}
 		seen[blocks.FamilyOf(a)] = true
 	}
@@ -337,7 +337,7 @@ func (e *evaluation) noPool(p *Pod) (out []Cause) {
 	}
 	serving := 0
 	for _, f := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
-		var names []string
+		var names blocks.Names
 		automatic, since := false, blocks.Time(0)
 		for _, q := range e.Pools {
 			if q.Family() == f && q.ServesWorkloads() {
@@ -350,7 +350,7 @@ func (e *evaluation) noPool(p *Pod) (out []Cause) {
 		}
 		out = append(out, Cause{
 			Kind: NoPool, Object: strings.Join(names, ","), Final: !e.startedWithout(f, since) && !e.unread(blocks.Pods),
-			Text: fmt.Sprintf("all %s pools (%s) assign manually, and Calico asks them for every pod", f, phrase.Some(names)),
+			Text: fmt.Sprintf("all %s pools (%s) assign manually, and Calico asks them for every pod", f, names),
 		})
 	}
 	if serving == 0 {
@@ -388,7 +388,7 @@ func (e *evaluation) startedSince(w *blocks.Workload, since blocks.Time) bool {
 // assign nothing: disabled pools, and deleted pools with remaining blocks. If the node got an
 // address of another pool since the pod began to wait, the configuration names none.
 func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
-	var disabled, deleted []string
+	var disabled, deleted blocks.Names
 	certain := ""
 	for _, f := range e.Families {
 		if len(e.RequestedNames(p.Workload, f)) > 0 || slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
@@ -414,9 +414,9 @@ func (e *evaluation) pinned(p *Pod, h *state.NodeState) []Cause {
 	case certain != "":
 		return []Cause{{Kind: Pinned, Object: certain, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) names pool %s, which is disabled", certain), Final: true}}
 	case len(disabled) > 0:
-		return []Cause{{Kind: Pinned, Object: disabled[0], Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name pool %s, which is disabled", phrase.Some(disabled))}}
+		return []Cause{{Kind: Pinned, Object: disabled[0], Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name pool %s, which is disabled", disabled)}}
 	case len(deleted) > 0:
-		return []Cause{{Kind: Pinned, Object: h.Name, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name the deleted pool of %s", phrase.Some(deleted))}}
+		return []Cause{{Kind: Pinned, Object: h.Name, Text: fmt.Sprintf("the CNI configuration (ipv4_pools, ipv6_pools) may name the deleted pool of %s", deleted)}}
 	}
 	return nil
 }
@@ -437,7 +437,7 @@ func (e *evaluation) hostBits(p *Pod) []Cause {
 // node returns the cause that calico-node or the kubelet does not work on a node. Without
 // calico-node, the CNI plugin finds no /var/lib/calico/nodename and fails.
 func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
-	var why []string
+	var why blocks.Names
 	kind := Node
 	if n.NotReady {
 		why = append(why, "is not Ready")
@@ -464,7 +464,7 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	if len(why) == 0 {
 		return nil
 	}
-	text := "node " + n.Name + " " + phrase.Each(why)
+	text := "node " + n.Name + " " + why.String()
 	if n.Windows && len(n.Addresses) == 0 {
 		return []Cause{{Kind: Unnamed, Object: n.Name, Text: text + ": Calico for Windows does not run there, or runs under another name than the Node's"}}
 	}
@@ -514,13 +514,13 @@ func (e *evaluation) inUse(node string) []Cause {
 	if len(all) == 0 {
 		return nil
 	}
-	return []Cause{{Kind: Unrecorded, Object: node, Text: fmt.Sprintf("Calico may assign it an address that another pod of %s uses and no block records (%s)", node, phrase.Some(all))}}
+	return []Cause{{Kind: Unrecorded, Object: node, Text: fmt.Sprintf("Calico may assign it an address that another pod of %s uses and no block records (%s)", node, all)}}
 }
 
 // unrecordedOf returns, by node, the addresses that pods of the node use and that the node's own
 // blocks call free.
-func unrecordedOf(st *state.State) map[string][]string {
-	out := map[string][]string{}
+func unrecordedOf(st *state.State) map[string]blocks.Names {
+	out := map[string]blocks.Names{}
 	st.EachUnrecorded(func(u state.UnrecordedIP) {
 		if u.Block != nil && u.OtherIPAM == "" && u.Users[0].Node == u.Block.Owner.Node() {
 			out[u.Users[0].Node] = append(out[u.Users[0].Node], u.Addr.String())

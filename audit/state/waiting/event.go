@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/errortext"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -66,7 +65,7 @@ func clip(text string, most int) string {
 // OfOthers names the pods that have waited longer than the grace for an address of another
 // IPAM, and quotes the kubelet's event.
 func OfOthers(st *state.State) string {
-	var out []string
+	var out blocks.Names
 	for _, w := range st.Workloads {
 		if !w.Waiting() {
 			continue
@@ -79,5 +78,5 @@ func OfOthers(st *state.State) string {
 			out = append(out, text)
 		}
 	}
-	return phrase.Some(out)
+	return out.String()
 }

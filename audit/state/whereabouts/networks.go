@@ -155,7 +155,7 @@ type Asked struct {
 	// at least one attachment count.
 	Absent []string
 	// Lacking are the networks with an IPAM plugin that the pod's network status does not list.
-	Lacking []string
+	Lacking blocks.Names
 	// Full are the pools without an address left, of the other networks; OfFull are those networks.
 	Full   []*Pool
 	OfFull []string

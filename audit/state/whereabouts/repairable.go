@@ -173,7 +173,7 @@ func (v *Verdicts) restoreBar(l *LoneReservation) state.Bar {
 // pool is a node's slice, that is the node. Otherwise it is every node: Whereabouts records
 // none, and a pod may have been recreated under its name elsewhere. Windows nodes have no
 // secondary networks.
-func (v *Verdicts) Machines(a *Allocation) []string {
+func (v *Verdicts) Machines(a *Allocation) blocks.Names {
 	if a.Pool.Node != "" {
 		return []string{a.Pool.Node}
 	}
@@ -195,7 +195,7 @@ func (v *Verdicts) Unused(a netip.Addr, o blocks.WhereaboutsOwner, nodes []strin
 // AllMachines returns, sorted, all nodes that may run pods with secondary networks. Deleted
 // nodes are included as long as anything refers to them: a Calico record, a pod, a slice or
 // a host view. The caller must not change the slice.
-func (v *Verdicts) AllMachines() []string { return v.machines }
+func (v *Verdicts) AllMachines() blocks.Names { return v.machines }
 
 func (v *Verdicts) indexMachines() {
 	all := map[string]bool{"": true}
@@ -230,7 +230,7 @@ func (v *Verdicts) indexMachines() {
 
 // Unanswered returns the unreachable nodes that may still run a sandbox and thus prevent the
 // release of an address.
-func (v *Verdicts) Unanswered() []string {
+func (v *Verdicts) Unanswered() blocks.Names {
 	asked := map[string]bool{}
 	for _, a := range v.Allocations {
 		if v.ReleaseBar(a).Code == "" {

@@ -153,7 +153,7 @@ func (v *Verdicts) podOf(o blocks.WhereaboutsOwner) *blocks.Workload {
 
 // Ended names, in order, the finished pod of each address that a pool records for one. Whereabouts
 // frees the addresses of deleted pods only.
-func (v *Verdicts) Ended(p *Pool) (out []string) {
+func (v *Verdicts) Ended(p *Pool) (out blocks.Names) {
 	for _, a := range v.Allocations {
 		if a.Pool == p && a.Pod != nil && v.LongFinished(a.Pod) {
 			out = append(out, a.Pod.FullName())

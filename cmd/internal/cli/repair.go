@@ -401,9 +401,8 @@ func applyNext(plan *repair.Plan, command string) view.NextStep {
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and %s: apply it with --wait:",
 			twice, len(plan.Steps), plan.Unobserved())
 	case twice > 0:
-		due := phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))
 		text = fmt.Sprintf("Nothing was written. %d of the %d steps need a second observation: apply the plan after %s, or with --wait:",
-			twice, len(plan.Steps), due)
+			twice, len(plan.Steps), plan.Due())
 	}
 	return view.NextStep{Text: text, Command: command}
 }

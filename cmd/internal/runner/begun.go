@@ -116,7 +116,7 @@ func unfinishedText(file *journal.File) string {
 	if steps := file.Unfinished(); len(steps) == 1 {
 		what = "step " + steps[0].ID
 	}
-	return fmt.Sprintf("a run started at %s left %s half-done", phrase.Time(file.StartedAt.Time), what)
+	return fmt.Sprintf("a run started at %s left %s half-done", file.StartedAt.String(), what)
 }
 
 // name prints the command that finishes a journal if this run does not.

@@ -227,7 +227,7 @@ func (c *Runner) afterApply(plan *repair.Plan, res *repair.Result) []view.NextSt
 	case soon && plan.Unobserved() != "":
 		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps need two observations, and %s:", plan.Unobserved()), Command: again + " --wait"})
 	case soon:
-		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s. Apply the plan again then:", phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration))), Command: again})
+		out = append(out, view.NextStep{Text: fmt.Sprintf("Some steps are due after %s. Apply the plan again then:", plan.Due()), Command: again})
 	case retry:
 		out = append(out, view.NextStep{Text: "To continue:", Command: again})
 	}

@@ -152,7 +152,7 @@ func ScenarioText(q *capacity.Scenario) string {
 		add("%s is replaced by a pool with blocks of /%d", b.Pool, b.Bits)
 	}
 	if len(q.RemoveNodes) > 0 {
-		add("%s %s", phrase.Each(q.RemoveNodes), phrase.One(len(q.RemoveNodes), "is removed", "are removed"))
+		add("removed: %s", blocks.Names(q.RemoveNodes))
 	}
 	if q.AddNodes > 0 {
 		text := phrase.PluralVerb(q.AddNodes, "node", "joins", "join") + " with " + phrase.Plural(max(q.PodsPerNode, 1), "pod") + " each"

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 )
 
 // DiffFormats returns the formats of a comparison.
@@ -77,7 +76,7 @@ func (p *printer) diff(d *audit.Diff) {
 		name string
 		*audit.DiffSide
 	}{{"OLD", &d.Old}, {"NEW", &d.New}} {
-		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(phrase.Time(side.Cluster.TakenAt.Time), "time unknown")},
+		p.flow(span{text: side.name}, span{text: side.Source}, span{text: cmp.Or(side.Cluster.TakenAt.String(), "time unknown")},
 			completeness(side.Complete, &side.Cluster), span{text: cmp.Or(SeverityCounts(side.Summary.FindingCounts), noFindings(side.Complete))})
 		p.assumed(&side.Cluster)
 	}

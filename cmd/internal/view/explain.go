@@ -42,11 +42,11 @@ func (p *printer) explanation(e *explain.Explanation) {
 		s := &e.Subjects[i]
 		p.section(strings.ToUpper(kindWord(s.Subject.Kind)) + " " + s.Subject.ID())
 		p.wrap("  ", 2, s.Summary)
-		p.diagnoses(s.Diagnoses)
 		for j := range s.Sections {
 			p.facts(&s.Sections[j])
 		}
 		p.findings(s.Findings, s.Diagnoses)
+		p.diagnoses(s.Diagnoses)
 		p.related(s.Related)
 		p.remedies(s.Remedies)
 		if first == "" && len(s.Findings) > 0 {

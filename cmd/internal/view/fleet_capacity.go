@@ -28,7 +28,7 @@ type FleetFit struct {
 
 // String returns the counts in words; "" if all are zero.
 func (r *FleetFit) String() string {
-	var out []string
+	var out blocks.Names
 	for _, x := range []struct {
 		n    int
 		text string
@@ -37,7 +37,7 @@ func (r *FleetFit) String() string {
 			out = append(out, fmt.Sprintf("%d %s", x.n, x.text))
 		}
 	}
-	return phrase.List(out)
+	return out.String()
 }
 
 func (r *CapacityReport) of() *audit.ReportCluster { return &r.Cluster }

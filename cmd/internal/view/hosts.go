@@ -26,7 +26,7 @@ func (p *printer) hosts(r *audit.Report) {
 			if v.Agent {
 				maker = "agent"
 			}
-			g.add(v.Node, phrase.Time(v.TakenAt.Time), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
+			g.add(v.Node, v.TakenAt.String(), maker, strconv.Itoa(v.Routes), strconv.Itoa(v.Namespaces), v.Source)
 		}
 		p.grid(g, 2)
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/checks"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -77,7 +76,7 @@ func writeJUnit(w io.Writer, r *audit.Report, o Options) error {
 func newJUnitSuite(name string, r *audit.Report, o Options) junitSuite {
 	r = pasted(r, o)
 	failOn := cmp.Or(o.FailOn, state.Warning)
-	s := junitSuite{junitCounts: junitCounts{Name: name}, Timestamp: phrase.Time(r.Cluster.TakenAt.Time), Properties: []junitProperty{
+	s := junitSuite{junitCounts: junitCounts{Name: name}, Timestamp: r.Cluster.TakenAt.String(), Properties: []junitProperty{
 		{"cluster", Clean(r.Cluster.GUID)}, {"calicoVersion", Clean(r.Cluster.CalicoVersion)}, {"failOn", failOn.String()},
 	}}
 	for _, id := range checksOf(r) {

@@ -33,7 +33,7 @@ var TemplateFuncs = template.FuncMap{
 	"time": func(t audit.Time) string { return phrase.Time(t.Time) }, "plural": phrase.Plural, "anchor": CheckAnchor,
 	"untolerated": blocks.Untolerated, "byReason": skippedByReason, "runway": runwayLines, "runwayBasis": runwayBasis, "mutedBy": mutedBy,
 	"message": Message, "remedy": func(r remedies.Remedy) string { return RemedyTitle(&r) },
-	"target": TargetText, "grace": func(d repair.Duration) string { return phrase.Duration(d.Duration) }, "refusals": refusals, "refusal": refusalTitle,
+	"target": TargetText, "grace": repair.Duration.String, "refusals": refusals, "refusal": refusalTitle,
 	"manual": manualText, "dueTwice": dueTwice, "strict": strictLines, "pools": changedPools,
 }
 

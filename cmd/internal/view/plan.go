@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -67,7 +66,7 @@ func (p *printer) plan(plan *repair.Plan) {
 func (p *printer) planHead(plan *repair.Plan) {
 	c := plan.Cluster
 	head := spans("Plan for cluster "+p.guid(c.GUID), prefixed("Calico ", c.CalicoVersion), prefixed("from ", p.Source),
-		"made "+cmp.Or(phrase.Time(plan.CreatedAt.Time), "at an unknown time"), "grace "+phrase.Duration(plan.Grace.Duration))
+		"made "+cmp.Or(plan.CreatedAt.String(), "at an unknown time"), "grace "+plan.Grace.String())
 	if s := plan.Request.AfterRestore; s > 0 {
 		head = append(head, spans(fmt.Sprintf("stage %d after a restore: %s", s, s))...)
 	}
@@ -123,7 +122,7 @@ func dueTwice(plan *repair.Plan, format string) string {
 	if why := plan.Unobserved(); why != "" {
 		return "needs a second observation: apply with --wait, because " + why
 	}
-	return fmt.Sprintf(format, phrase.Time(plan.CreatedAt.Add(plan.Grace.Duration)))
+	return fmt.Sprintf(format, plan.Due())
 }
 
 // TargetText names the target of a step.

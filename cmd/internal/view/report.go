@@ -385,7 +385,7 @@ func mutedBy(m *audit.Muted) string {
 	if m.Expired {
 		text += " (expired"
 		if m.Until != nil {
-			text += " " + phrase.Time(m.Until.Time)
+			text += " " + m.Until.String()
 		}
 		return text + ")"
 	}

@@ -37,7 +37,7 @@ func Capacity(w io.Writer, r *view.CapacityReport, o view.Options) error {
 func newCapacityContent(r *view.CapacityReport, o view.Options) *capacityContent {
 	c := &capacityContent{
 		still:          still{head: newHead("calico-audit: capacity of cluster "+r.Cluster.GUID, pageStyle+asset("capacity.css"), "", false), About: "capacity"},
-		CapacityReport: r, Source: o.Source, Taken: phrase.Time(r.Cluster.TakenAt.Time),
+		CapacityReport: r, Source: o.Source, Taken: r.Cluster.TakenAt.String(),
 	}
 	c.Headroom, c.Heading = view.HeadroomTable(r), "What still fits"
 	if r.Inconclusive == "" {
