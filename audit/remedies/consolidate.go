@@ -537,13 +537,18 @@ func (st *Remedies) lent(m Move, f blocks.Family) *state.Block {
 // pod tolerates.
 func (st *Remedies) Full() blocks.Names { return st.full() }
 
-func (st *Remedies) findFull() blocks.Names {
-	var out []string
+// filled returns those that take pods.
+func (st *Remedies) filled() (out []string) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) && !st.takers()[h.Name] {
 			out = append(out, h.Name)
 		}
 	}
+	return out
+}
+
+func (st *Remedies) findFull() blocks.Names {
+	out := st.filled()
 	now, _ := st.Rehomes()
 	for _, m := range now {
 		if !m.Pod.OfDaemonSet() && m.Pod.Placement != nil {

@@ -175,7 +175,8 @@ func (st *Remedies) queuesFor(node string) *blocks.Workload {
 }
 
 // sumUnrequested returns what each node has left of its resources for more pods
-// (k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources, Fit).
+// (k8s.io/kubernetes/pkg/scheduler/framework/plugins/noderesources, Fit). It leaves out nodes with a
+// pod whose requests are not known.
 func (st *Remedies) sumUnrequested() map[string]blocks.Quantities {
 	out := map[string]blocks.Quantities{}
 	for _, h := range st.NodeStates {
@@ -184,11 +185,11 @@ func (st *Remedies) sumUnrequested() map[string]blocks.Quantities {
 		}
 	}
 	for _, w := range st.Workloads {
-		switch left := out[w.Node]; {
-		case w.Ended() || left == nil:
-		case w.Scheduling == nil: // its requests are not known
-			clear(left)
-		default:
+		if left := out[w.Node]; left != nil && !w.Ended() {
+			if w.Scheduling == nil {
+				delete(out, w.Node)
+				continue
+			}
 			left.Subtract(w.Scheduling.Requests)
 		}
 	}
@@ -276,12 +277,11 @@ func (st *Remedies) seating(but *state.Block, cordon []string, taken map[string]
 
 // holds reports whether a node has room for requests. A pod that stays there gives up its own.
 func (x *seating) holds(node string, asks blocks.Quantities, stays bool) bool {
-	left := x.left[node]
-	if left == nil {
-		left = maps.Clone(x.unrequested()[node])
-		x.left[node] = left
+	if x.left[node] == nil {
+		x.left[node] = maps.Clone(x.unrequested()[node])
 	}
-	if stays {
+	left := x.left[node]
+	if stays && left != nil {
 		left = left.Plus(asks)
 	}
 	return left.Holds(asks)
@@ -294,11 +294,16 @@ func (x *seating) take(w *blocks.Workload, d demand, counted bool) string {
 	if w.Controller != nil && w.Scheduling != nil {
 		asks = w.Scheduling.Requests
 	}
-	if counted && len(asks) == 0 || w.OfDaemonSet() {
+	seats, tight := x.seats(d), false
+	switch {
+	case w.OfDaemonSet(): // it starts on its node again, and evaluateDaemon counts its address
+		if seats, tight = nil, !x.holds(w.Node, asks, true); !tight {
+			return ""
+		}
+	case w.Placement == nil && counted && len(asks) == 0:
 		return ""
 	}
-	tight := false
-	for _, s := range x.seats(d) {
+	for _, s := range seats {
 		switch {
 		case slices.Contains(x.cordon, s.node):
 			continue

@@ -20,7 +20,7 @@ func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 
 func (st *Remedies) findRehomes() (now, later []Move) {
 	spares, returns := map[blocks.Family]int{}, map[*state.NodeBlockStatus]int{}
-	seats := st.seating(nil, nil, nil)
+	seats := st.seating(nil, st.filled(), nil) // those are cordoned meanwhile
 	var away []Move
 	for _, h := range st.NodeStates {
 		open := st.takers()[h.Name]

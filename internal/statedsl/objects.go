@@ -296,8 +296,9 @@ func quantities(of []string) blocks.Quantities {
 	out := blocks.Quantities{}
 	for _, one := range of {
 		name, number, _ := strings.Cut(one, "=")
-		q := resource.MustParse(number)
-		out[name] = q.MilliValue()
+		if q := resource.MustParse(number); !q.IsZero() {
+			out[name] = q.MilliValue()
+		}
 	}
 	return out
 }

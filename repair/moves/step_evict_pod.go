@@ -224,7 +224,7 @@ func WouldBorrow(a *repair.Turn, s *repair.Step) repair.Reason {
 	if err != nil {
 		return repair.Because(repair.RefusedCorrupt, "the step's target has no address, but ip %q", s.Target.IP)
 	}
-	if w := PodOf(a.State, s); w != nil && !w.OfDaemonSet() {
+	if w := PodOf(a.State, s); w != nil {
 		if why := remedies.Of(a.State).NowhereFor(w, addr); why != "" {
 			return repair.Because(repair.RefusedNowhere, "%s", why)
 		}

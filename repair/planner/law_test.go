@@ -157,6 +157,29 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 	}
 }
 
+// scheduled adds to a random state what the scheduler considers: resources of the nodes, requests and
+// other rules of the pods, and pods that wait for a node.
+func scheduled(draw func(*rand.Rand) string) func(*rand.Rand) string {
+	return func(r *rand.Rand) string {
+		lines := strings.Split(draw(r), "\n")
+		rules := []string{"hostport", "undecided=resource-claims", "repels=app=web", "unread", "label=app=web", "requests=gpu=1"}
+		for i, line := range lines {
+			switch kind, _, _ := strings.Cut(line, " "); kind {
+			case "node":
+				lines[i] += fmt.Sprintf(" allocatable=cpu=%d", 4+r.IntN(12))
+			case "use", "pod", "fill":
+				if lines[i] += fmt.Sprintf(" requests=cpu=%d", r.IntN(4)); r.IntN(12) == 0 {
+					lines[i] += " " + rules[r.IntN(len(rules))]
+				}
+			}
+		}
+		if r.IntN(8) == 0 {
+			lines = append(lines, fmt.Sprintf("pod shop/waits - phase=Pending requests=cpu=%d", 1+r.IntN(9)))
+		}
+		return strings.Join(lines, "\n")
+	}
+}
+
 // checkScheduled checks that the scheduler finds a node for each pod that a plan moves: by rules that
 // the plan evaluates, with room for its requests. A pod that waits for a node gets the room that the
 // moved pods leave behind.
@@ -395,6 +418,26 @@ func TestLawInRandomStates(t *testing.T) {
 	checkRandomStates(t, 2000, 100, statedsl.Tight, everything)
 	checkRandomStates(t, 1500, 75, statedsl.Rare, narrowedRequests)
 	checkRandomStates(t, 6000, 150, statedsl.Limited, everything)
+}
+
+// TestLawOfScheduledPods checks the plans that move pods in random states with resources and rules of
+// the scheduler.
+func TestLawOfScheduledPods(t *testing.T) {
+	requests, moved := lawRequests(), 0
+	maps.DeleteFunc(requests, func(name string, _ repair.Request) bool { return name != "rehome" && name != "consolidate" })
+	seeds := make([]uint64, 2000)
+	for i := range seeds {
+		seeds[i] = uint64(i)
+	}
+	for _, i := range testenv.Sample(t, 100, seeds) {
+		text := scheduled([]func(*rand.Rand) string{statedsl.Rare, statedsl.Tight, statedsl.Limited}[i%3])(rand.New(rand.NewPCG(1, i)))
+		if !t.Run(fmt.Sprint(i), func(t *testing.T) { moved += checkLaws(t, parseState(t, text, 0), requests)[repair.EvictPod] }) {
+			t.Logf("state %d:\n%s", i, text)
+		}
+	}
+	if moved < 10 {
+		t.Errorf("only %d pods are moved", moved)
+	}
 }
 
 // checkRandomStates checks the plans of a sample of n random states.
