@@ -42,18 +42,6 @@ func OnNode(node string) string {
 	return " on " + node
 }
 
-// Each joins words with commas and "and".
-func Each(words []string) string {
-	switch n := len(words); n {
-	case 0:
-		return "none"
-	case 1:
-		return words[0]
-	default:
-		return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
-	}
-}
-
 // Time formats a time in RFC 3339, as in reports and evidence; "" for the zero time.
 func Time(t time.Time) string {
 	if t.IsZero() {
@@ -146,14 +134,4 @@ func One(n int, singular, plural string) string {
 // PluralVerb formats a count with its noun and verb: "1 pod waits", "2 pods wait".
 func PluralVerb(n int, noun, singular, plural string) string {
 	return Plural(n, noun) + " " + One(n, singular, plural)
-}
-
-// Some joins up to three words with "and". Of more it returns the first two and counts the
-// others.
-func Some(words []string) string {
-	const most = 3
-	if len(words) <= most {
-		return Each(words)
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(words[:most-1], ", "), len(words)-most+1)
 }

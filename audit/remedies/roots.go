@@ -40,7 +40,7 @@ func (st *Remedies) findRoots() {
 	st.findLeftovers()
 	st.findWaiting()
 	st.root("leaks", func(n int) string {
-		return fmt.Sprintf("%s allocated, but their owners no longer exist", phrase.NumberIs(n, "address"))
+		return fmt.Sprintf("addresses are allocated, but their owners no longer exist (%d)", n)
 	}, func() []Remedy { return st.LeakRemedies(st.allLeaks()...) })
 	st.root("secondary-interfaces", func(n int) string {
 		return fmt.Sprintf("Calico's collector frees %s of secondary interfaces under live pods", phrase.Plural(n, "address"))

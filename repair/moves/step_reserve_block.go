@@ -36,10 +36,10 @@ var Reserve = &repair.StepKind{
 			pods = append(pods, m.Pod.FullName())
 		}
 		p.Add(AboutAll(c, state.BlockSubject(c.Block)), repair.Step{
-			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps other blocks when this one is emptied: %s to move",
-				c.For, c.Holder, phrase.PluralVerb(len(c.Moves), "pod", "has", "have")),
-			Evidence: state.Evidences("pool", state.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(pods.String()),
-				"nodes cordoned meanwhile", phrase.OrNone(c.Cordon.String())),
+			Because: fmt.Sprintf("%s has no block and can claim none; %s keeps other blocks when this one is emptied (pods to move: %d)",
+				c.For, c.Holder, len(c.Moves)),
+			Evidence: state.Evidences("pool", state.PoolName(c.Pool), "holder", c.Holder, "node in need", c.For, "pods that move", phrase.OrNone(state.Value(pods)),
+				"nodes cordoned meanwhile", phrase.OrNone(state.Value(c.Cordon))),
 			Guards: Joins(c, repair.GuardName, c.Block.Name, repair.GuardUID, c.Block.UID(), repair.GuardOwner, repair.OwnerGuard(c.Block.Owner)),
 		}, c.Block.Meta)
 	},

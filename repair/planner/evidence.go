@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/releasable"
 	"github.com/calico-audit/calico-audit/audit/state/whereabouts"
@@ -66,16 +65,14 @@ func evidenceWarnings(p *repair.Plan) []string {
 	}
 	var out []string
 	if anywhere > 0 {
-		out = append(out, fmt.Sprintf("no object records the node of %s of secondary networks: the evidence covers every node that any object names, %s. If a machine left the cluster but still runs, switch it off first: its pods would share their addresses with others",
-			phrase.Plural(anywhere, "address"), among))
+		out = append(out, fmt.Sprintf("no object records the node of addresses of secondary networks (%d): the evidence covers every node that any object names (%s). If a machine left the cluster but still runs, switch it off first: its pods would share their addresses with others",
+			anywhere, among))
 	}
 	if len(unasked) > 0 {
-		out = append(out, fmt.Sprintf("%s would be released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would not be seen, and would share its address with the next pod",
-			phrase.Plural(len(unasked), "address"), unasked))
+		out = append(out, fmt.Sprintf("addresses released without asking any node (--without-host-evidence): %s. A container that outlived its pod object would share its address with the next pod", unasked))
 	}
 	if len(off) > 0 {
-		out = append(out, fmt.Sprintf("%s would be released because their machines are off (%s): if one still runs, its pods share their addresses with others",
-			phrase.Plural(len(off), "address"), repair.Tidy(off)))
+		out = append(out, fmt.Sprintf("addresses released because their machines are off (%s): if one still runs, its pods share their addresses with others", repair.Tidy(off)))
 	}
 	return out
 }

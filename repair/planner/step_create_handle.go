@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/handles"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -71,7 +70,7 @@ func proposeHandle(p *repair.Proposals, h *blocks.Handle, refs []state.Allocatio
 	attr := refs[0].Attributes()
 	p.Add(c, repair.Step{
 		TwoObservations: true,
-		Because:         fmt.Sprintf("handle %s does not exist, and %s recorded under it", h.ID, phrase.NumberIs(len(refs), "address")),
+		Because:         fmt.Sprintf("handle %s does not exist, although blocks record it (addresses: %d)", h.ID, len(refs)),
 		Evidence: state.Evidences("recorded are", countsText(right), "pod", podName(attr), "node", attr.Node,
 			"assigned", attr.Assigned),
 		Guards: repair.Guards(repair.GuardName, h.Name, repair.GuardUID, repair.Absent, repair.GuardCounts, countsGuard(right)),

@@ -97,7 +97,7 @@ var releaseIP = &repair.StepKind{
 	},
 }
 
-// releaseTogether frees the addresses of one block in one write.
+// releaseTogether frees addresses of one block (see Shares) in one write.
 func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, steps []*repair.Step) []error {
 	errs := make([]error, len(steps))
 	var block repair.ObjectRef
@@ -107,7 +107,7 @@ func releaseTogether(ctx context.Context, w repair.Writer, st *state.State, step
 		a, _ := netip.ParseAddr(s.Target.IP)
 		r, ok := st.Allocation(a)
 		attr := r.Attributes
-		if !ok || attr() == nil || r.Block.Name != s.Guard(repair.GuardBlock) || attr().Handle != s.Guard(repair.GuardHandle) || len(all) > 0 && r.Block.Name != block.Name {
+		if !ok || attr() == nil || r.Block.Name != s.Guard(repair.GuardBlock) || attr().Handle != s.Guard(repair.GuardHandle) {
 			errs[i] = repair.DeletedError(s)
 			continue
 		}
