@@ -66,6 +66,9 @@ func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 		return unknown("what pool "+quote(g.Name)+" says", "a pool that could not be read may change what is announced (%s); without it, traffic is dropped: %s", g, reason)
 	}
 	if !b.hypothetical && r.unclaimed(b.Owner, b.Block.CIDR) {
+		if _, missing := r.s.Missing(blocks.Affinities); missing {
+			return unknown("which nodes have affinities to block "+b.Block.CIDR.String(), "no affinity of %s to block %s was read, and without one BIRD gives it no blackhole", b.Owner, b.Block.CIDR)
+		}
 		return unknown(fmt.Sprintf("on %s: ip route get %s", b.Owner, b.Addr),
 			"%s has no affinity to block %s, so BIRD gives it no blackhole for it, and it learns no route to the address either: where its other routes lead is not known", b.Owner, b.Block.CIDR)
 	}

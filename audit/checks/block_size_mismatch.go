@@ -34,8 +34,8 @@ var blockSizeMismatch = audit.Check{
 			// If no future block can overlap it, no action is needed.
 			sev, risk, ways := state.Info, "", []remedies.Remedy(nil)
 			switch slot, ok := claimableOver(st, b); {
-			case ok && (st.BlockMayCover(b.CIDR) || len(st.Unreadable(blocks.Reservations)) > 0):
-				f.SkipPartial("whether Calico may claim a block that overlaps %s was not evaluated: a block or an IPReservation that cannot be read may prevent it", b.CIDR)
+			case ok && (st.BlockMayCover(b.CIDR) || st.PoolMayCover(b.CIDR) || len(st.Unreadable(blocks.Reservations)) > 0):
+				f.SkipPartial("whether Calico may claim a block that overlaps %s was not evaluated: a block, pool or IPReservation that cannot be read may prevent it", b.CIDR)
 			case ok:
 				sev, risk, ways = state.Error, slot.String(), f.Check.Remedies
 			}

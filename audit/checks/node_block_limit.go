@@ -40,13 +40,10 @@ var nodeBlockLimit = audit.Check{
 	},
 }
 
-// blockLimitFinding adds one finding for a host that is at the limit in any family. The worse
-// family decides the severity.
+// blockLimitFinding adds a finding for a host at the limit in any family, with the worse severity.
 func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *audit.Findings) {
-	limit := st.IPAM.BlockLimit()
+	limit, texts, limited := st.IPAM.BlockLimit(), []string(nil), []*state.Pool(nil)
 	x := audit.Finding{Subject: state.NodeSubject(h.Name), Root: remedies.Of(st).RootOfLimit(h)}
-	var texts []string
-	var limited []*state.Pool
 	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
 		worst := limitState{}
 		for _, s := range limitStates(st, h, family, alike) {
@@ -56,6 +53,10 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 		}
 		if worst.severity == 0 {
 			continue
+		}
+		if worst.doubt != "" {
+			worst.severity, worst.left = state.Warning, "they are full"
+			f.SkipPartial("whether the next %s pod on %s gets an address was not evaluated: %s", family, h.Name, worst.doubt)
 		}
 		x.Severity = max(x.Severity, worst.severity)
 		x.Pools, limited = append(x.Pools, state.PoolsOf(worst.pools...)...), append(limited, worst.pools...)
@@ -81,14 +82,13 @@ func blockLimitFinding(st *state.State, h *state.NodeState, alike []string, f *a
 
 // limitState compares a host with the block limit, for pods that may use the same pools.
 type limitState struct {
-	pools  []*state.Pool
-	blocks []*state.Block
-	have   int
-	unused int
-	// who names the pods concerned; empty for all pods of the node.
-	who      string
-	severity state.Severity
-	left     string
+	pools        []*state.Pool
+	blocks       []*state.Block
+	have, unused int
+	severity     state.Severity
+	// who names the pods concerned, if not all of the node; left says what is left of the blocks, and
+	// doubt why an error is not certain.
+	who, left, doubt string
 }
 
 // namespacesAlike returns one namespace of each group that the same pools select, and whether
@@ -98,7 +98,7 @@ func namespacesAlike(st *state.State) (out []string, restricted bool) {
 	for i := range st.Namespaces {
 		names = append(names, st.Namespaces[i].Name)
 	}
-	if len(names) == 0 {
+	if names == nil {
 		names = []string{""} // an unknown namespace
 	}
 	seen := map[string]bool{}
@@ -139,7 +139,7 @@ func limitStates(st *state.State, h *state.NodeState, f blocks.Family, alike []s
 		case st.HealsItself(n, pools):
 			s.left = "they are full; one more affinity has no block yet, which its next assignment creates"
 		default:
-			s.severity, s.left = state.Error, "they are full: its next pod gets no address"
+			s.severity, s.left, s.doubt = state.Error, "they are full: its next pod gets no address", st.DoubtOf(n)
 		}
 		out = append(out, s)
 	}

@@ -99,15 +99,10 @@ func (x *explainer) numbersOf(p *state.Pool) poolTexts {
 }
 
 func releasableNote(p *state.Pool) string {
-	if names := state.CIDRs(releasable(p)); len(names) > 0 {
+	if names := state.CIDRs(p.ReleasableBlocks()); len(names) > 0 {
 		return ": " + names.String()
 	}
 	return ""
-}
-
-// releasable returns the blocks of a pool that could be released now.
-func releasable(p *state.Pool) []*state.Block {
-	return slices.DeleteFunc(slices.Clone(p.Blocks), func(b *state.Block) bool { return !b.Releasability.OK })
 }
 
 // poolNodesSection lists the nodes that a pool selects, and how many of its blocks each holds.
@@ -218,7 +213,7 @@ func (x *explainer) poolSummary(p *state.Pool) string {
 	if p.Disabled {
 		out = "The pool is disabled. Addresses still in use: " + n.inUse
 	}
-	if n := len(releasable(p)); p.ReleasableKnown && n > 0 {
+	if n := len(p.ReleasableBlocks()); p.ReleasableKnown && n > 0 {
 		out += fmt.Sprintf(". Releasable blocks: %d", n)
 	}
 	if without := x.withoutBlock(p); len(without) > 0 {

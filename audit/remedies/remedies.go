@@ -342,7 +342,7 @@ func (st *Remedies) CrowdedOut() blocks.Names {
 func (st *Remedies) WouldNotAllocate() blocks.Names {
 	var out []string
 	for _, h := range st.NodeStates {
-		if slices.ContainsFunc(h.BlockStatus, (*state.NodeBlockStatus).RequiresBlocks) {
+		if slices.ContainsFunc(h.BlockStatus, func(n *state.NodeBlockStatus) bool { return n.Unused == 0 && n.Cause != state.CauseNone }) {
 			out = append(out, h.Name)
 		}
 	}

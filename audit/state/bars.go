@@ -102,8 +102,6 @@ func (st *State) DeleteAffinityBar(a *blocks.Affinity, b *Block) Bar {
 		return Because(RetainNotRead, unreadBlock)
 	case st.AffinityMayExist(a.CIDR, a.Owner.Node()):
 		return Because(RetainNotRead, "an affinity that cannot be read may have the same CIDR and node")
-	case st.poolMayCover(a.CIDR):
-		return Because(RetainNotRead, unreadPool)
 	case b != nil && len(b.Faults) > 0:
 		return Because(RetainCorrupt, "its block is "+corruptOwnership+"%s", b.Faults[0])
 	case !st.Lasts(a):

@@ -44,10 +44,6 @@ type NodeBlockStatus struct {
 // CannotAllocate reports whether the node's next pod would get no address.
 func (n *NodeBlockStatus) CannotAllocate() bool { return n.Unused == 0 && n.Cause.PreventsAllocation() }
 
-// RequiresBlocks reports whether the node's next pod needs a new block or a borrowed address, and
-// no block can be claimed.
-func (n *NodeBlockStatus) RequiresBlocks() bool { return n.Unused == 0 && n.Cause != CauseNone }
-
 // evaluateNodes decides, for each node, whether it is schedulable, and evaluates its block status
 // for each of Families.
 func (st *State) evaluateNodes() {

@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -117,10 +118,14 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 // is marked deleted counts as missing.
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
-		b := st.BlockOf(a.CIDR)
-		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && (b == nil || b.SoftDeleted && st.UnrecordedUser(a.CIDR) == "") &&
-			within(pools, a.CIDR) && !st.Reserved.Covers(a.CIDR)
+		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.created(a.CIDR) && within(pools, a.CIDR) && !st.Reserved.Covers(a.CIDR)
 	})
+}
+
+// created reports whether Calico creates the block of an affinity.
+func (st *State) created(p netip.Prefix) bool {
+	b := st.BlockOf(p)
+	return b == nil || b.SoftDeleted && st.UnrecordedUser(p) == ""
 }
 
 // affinityBar explains why a node keeps an affinity without a block. A pod may ask for an address
@@ -130,7 +135,10 @@ func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 // blocks.
 func (st *State) affinityBar(a *blocks.Affinity) Bar {
 	h, p := st.nodeStates[a.Owner.Node()], st.PoolOf(a.CIDR)
-	if h == nil || h.Node == nil || p == nil {
+	switch {
+	case st.PoolMayCover(a.CIDR):
+		return Because(RetainNotRead, unreadPool)
+	case h == nil || h.Node == nil || p == nil:
 		return Bar{}
 	}
 	if b, who := st.BlockOf(a.CIDR), st.askedByName(a.CIDR, h.Name); who != "" && (b == nil || b.Owner == a.Owner) {
@@ -168,8 +176,14 @@ func (st *State) limitedByMore(h *NodeState, f blocks.Family, pools []*Pool) boo
 	return count(h) >= st.IPAM.BlockLimit() && count(&NodeState{Affinities: inUse}) < st.IPAM.BlockLimit()
 }
 
-// affinities counts a node's affinities of a family that are not marked deleted.
+// affinities counts a node's affinities of a family that are not marked deleted, and those that may
+// be but cannot be read.
 func (st *State) affinities(h *NodeState, f blocks.Family) (n int) {
+	for _, g := range st.Unreadable(blocks.Affinities) {
+		if (!g.OwnerKnown || g.Owner.Node() == h.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == f) {
+			n++
+		}
+	}
 	for _, a := range h.Affinities {
 		if !a.SoftDeleted && blocks.FamilyOf(a.CIDR.Addr()) == f {
 			n++

@@ -121,22 +121,23 @@ func (st *State) IfEmptied(b *Block) Releasability {
 
 // lastBlocks calls keep for the empty blocks that a node must keep, with the reason. The node keeps
 // one usable block for each set of pools that its pods may use, and one more if other nodes may
-// take that block. The block emptied, if not nil, counts as empty. If further is not nil, a node
-// needs no block as long as it can claim one.
+// take that block, or all if it is not known which. The block emptied, if not nil, counts as empty.
+// If further is not nil, a node needs no block as long as it can claim one.
 func (st *State) lastBlocks(h *NodeState, emptied *Block, further *supply, keep func(b *Block, why string)) {
-	kept := map[*Block]bool{}
+	kept, unsure := map[*Block]bool{}, further != nil && further.unknown
 	one := func(pools []*Pool, why string) {
-		for _, safe := range []bool{false, true} { // again, without blocks that other nodes may take
+		for safe := false; ; safe = !unsure { // again, without blocks that other nodes may take
 			b, full := st.lastBlock(h, emptied, kept, further, func(b *Block) bool {
-				return within(pools, b.CIDR) && (!safe || !further.mayTake(b))
+				return within(pools, b.CIDR) && (!unsure || !kept[b]) && (!safe || !further.mayTake(b))
 			})
 			if b == nil || full && !safe && further.allow(h, b, pools) {
 				return
 			}
 			kept[b] = true
-			if keep(b, why); !further.mayTake(b) {
+			if keep(b, why); !unsure && (safe || !further.mayTake(b)) {
 				return
 			}
+			why = "it may become its node's last block"
 		}
 	}
 	st.eachPodPools(h, one)

@@ -147,12 +147,7 @@ func (st *State) findOtherIPAM() {
 // otherIPAMUnknown explains why it is not known whether the cluster uses another IPAM: no block
 // records a live pod's address, and an unread object may be the proof.
 func (st *State) otherIPAMUnknown() string {
-	gap := st.FirstMissing(OtherIPAMReads)
-	for _, r := range OtherIPAMReads {
-		if unread := st.Unreadable(r); gap == nil && len(unread) > 0 {
-			gap = &unread[0]
-		}
-	}
+	gap := st.firstGap(false, OtherIPAMReads...)
 	if gap == nil {
 		return ""
 	}

@@ -57,13 +57,8 @@ func (p *Pool) LowOnAddresses() bool {
 }
 
 // ReleasableBlocks returns the blocks of a pool that may be released now.
-func (p *Pool) ReleasableBlocks() (out []*Block) {
-	for _, b := range p.Blocks {
-		if b.Releasability.OK {
-			out = append(out, b)
-		}
-	}
-	return out
+func (p *Pool) ReleasableBlocks() []*Block {
+	return slices.DeleteFunc(slices.Clone(p.Blocks), func(b *Block) bool { return !b.Releasability.OK })
 }
 
 // Relieved reports whether each node that a pool selects may use another pool that satisfies
@@ -107,16 +102,22 @@ func (p *Pool) HasBlocks() bool { return p.ServesWorkloads() && !p.Slots.Allocat
 // allocate.
 var AllocationReads = []blocks.Resource{blocks.Nodes, blocks.Pods, blocks.Namespaces, blocks.IPAMConfigs}
 
-// cutOff holds the nodes that [State.CutOff] returns. doubt is true if it may be incomplete.
+// cutOff holds the nodes that [State.CutOff] returns. doubt is true if it may be incomplete; unsure,
+// if the pool may have blocks left.
 type cutOff struct {
-	now, next []string
-	doubt     bool
+	now, next     []string
+	doubt, unsure bool
 }
 
 // CutOff returns the schedulable nodes that a pool selects, that have no block, and that no other
 // pool can help. now are those with pods that borrow or wait, and next those whose next pod would.
 // Under strict affinity, a node with full blocks counts, too, once one of its pods waits.
-func (st *State) CutOff(p *Pool) (now, next blocks.Names) { return p.cutOff.now, p.cutOff.next }
+func (st *State) CutOff(p *Pool) (now, next blocks.Names) {
+	if p.cutOff.unsure {
+		return nil, nil
+	}
+	return p.cutOff.now, p.cutOff.next
+}
 
 // MayCutOff reports whether it is not known whether some node is cut off, or whether the pool has
 // blocks left.
@@ -126,7 +127,8 @@ func (p *Pool) MayCutOff() bool { return p.cutOff.doubt }
 // of it.
 func (st *State) findCutOff() {
 	for _, p := range st.Pools {
-		p.cutOff.doubt = st.slotDoubt(p) != ""
+		p.cutOff.unsure = st.slotDoubt(p) != ""
+		p.cutOff.doubt = p.cutOff.unsure
 	}
 	for _, h := range st.NodeStates {
 		for _, n := range h.BlockStatus {
@@ -185,7 +187,7 @@ func (st *State) cutOffNow(n *NodeBlockStatus) (out []*Pool) {
 	for _, b := range n.Borrowed {
 		if b.Workload != nil {
 			concerns(b.Workload)
-		} else if !st.Claimable(n.Pools, n.Host) {
+		} else if len(st.Unreadable(blocks.Pods)) == 0 && !st.Claimable(n.Pools, n.Host) { // of a tunnel
 			add(st.selecting(n))
 		}
 	}
@@ -210,7 +212,7 @@ func (st *State) PodsWithoutAddress(p *Pool) []*blocks.Workload { return p.waiti
 func (st *State) findWithoutAddress(n *NodeBlockStatus) {
 	for _, w := range n.Waiting {
 		pools := st.PodPools(w, n.Host.Node, n.Family)
-		if !slices.ContainsFunc(pools, func(q *Pool) bool { return !q.Addrs.Available.IsZero() }) {
+		if st.MayBeServed(w) == "" && !slices.ContainsFunc(pools, func(q *Pool) bool { return !q.Addrs.Available.IsZero() }) {
 			for _, p := range pools {
 				p.waiting = append(p.waiting, w)
 			}

@@ -102,7 +102,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if name, unread := st.UnreadPod(); unread {
 		r.retain(RetainNotRead, "not evaluated: pod %s could not be read, and may use an address of it", name)
 	}
-	if b.Pool == nil && len(st.Unreadable(blocks.Pools)) > 0 {
+	if own := b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize; !own && st.PoolMayCover(b.CIDR) {
 		r.retain(RetainNotRead, "not evaluated: its pool may be one that cannot be read, and may need it")
 	}
 	host := b.Owner.Node()

@@ -105,6 +105,8 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 	h := st.nodeStates[b.Owner.Node()]
 	if h == nil || h.Node == nil || st.hasFree(b) {
 		return Bar{}
+	} else if st.PoolMayCover(b.CIDR) {
+		return Because(RetainNotRead, unreadPool)
 	}
 	supply := Derived(st, countSupply)
 	have, limit := st.MayCount(h, b.Family())+supply.missing[h.Name], st.IPAM.BlockLimit()
@@ -149,6 +151,7 @@ type supply struct {
 	// promised are, by pool, the nodes at their block limit with an affinity to a slot without a
 	// block. If another node claims that slot, they can claim no other.
 	promised map[*Pool][]*NodeState
+	unknown  bool // blocks, pools or pods were not read
 }
 
 // allow reports whether a node may give up its empty block although its other blocks in some pools
@@ -181,7 +184,10 @@ func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
 // NeededByOthers reports whether a block of the pool that a node claims may be the only one that
 // another node can claim.
 func (st *State) NeededByOthers(h *NodeState, p *Pool) bool {
-	return slices.ContainsFunc(Derived(st, countSupply).promised[p], func(o *NodeState) bool { return o != h })
+	unread := func(g blocks.Gap) bool { // it may be such an affinity
+		return (!g.OwnerKnown || g.Owner.Node() != h.Name) && (!g.Prefix.IsValid() || p.CIDR.Contains(g.Prefix.Addr()) && st.created(g.Prefix))
+	}
+	return slices.ContainsFunc(Derived(st, countSupply).promised[p], func(o *NodeState) bool { return o != h }) || slices.ContainsFunc(st.Unreadable(blocks.Affinities), unread)
 }
 
 // TakenIfEmpty reports whether Calico may give a block to another node once it is empty.
@@ -204,8 +210,7 @@ func (c *supply) mayTake(b *Block) bool {
 // savedForOthers reports whether an empty block that other nodes may take helps them only while it
 // exists. Nodes claim free blocks first, so once released, it may go to nodes that could use a
 // second pool, to a node with an affinity to it, or be claimed in place of a block without an
-// affinity. Also, its own node may lose its other blocks; limited means that it can then claim no
-// other.
+// affinity. Also, its own node may lose its other blocks; if limited, it can then claim no other.
 func (c *supply) savedForOthers(b *Block) bool {
 	limited := func(h *NodeState) bool {
 		left := slices.DeleteFunc(slices.Clone(h.Blocks), func(o *Block) bool { return !c.mayTake(o) || c.st.UnrecordedUser(o.CIDR) != "" })
@@ -215,7 +220,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 	linked := func(a *blocks.Affinity) bool {
 		return a.Owner != b.Owner && c.st.seen(a) && !c.st.Vanished(a.Owner.Node())
 	}
-	return c.mayTake(b) && (h != nil && limited(h) || len(c.st.Unreadable(blocks.Pools)) > 0 || slices.ContainsFunc(c.st.AffinitiesOf(b.CIDR), linked) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	return c.mayTake(b) && (h != nil && limited(h) || c.st.firstGap(false, blocks.Pools, blocks.Blocks, blocks.Affinities) != nil || slices.ContainsFunc(c.st.AffinitiesOf(b.CIDR), linked) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector)
@@ -225,7 +230,8 @@ func (c *supply) savedForOthers(b *Block) bool {
 // countSupply counts the blocks left in each pool.
 func countSupply(st *State) *supply {
 	c := &supply{st: st, left: map[*Pool]blocks.Count{}, lacking: map[*Pool]bool{}, unlinked: map[*Pool]bool{}, missing: map[string]int{}, promised: map[*Pool][]*NodeState{}}
-	unknown, used := len(st.Unreadable(blocks.Pools))+len(st.Unreadable(blocks.Pods)) > 0 || st.SlotBar().Code != "", map[netip.Prefix][]string{} // the nodes by block
+	c.unknown = len(st.Unreadable(blocks.Pools))+len(st.Unreadable(blocks.Pods)) > 0 || st.SlotBar().Code != ""
+	used := map[netip.Prefix][]string{} // the nodes by block
 	st.EachUnrecorded(func(u UnrecordedIP) {
 		if slot := st.SlotOf(u.Addr); u.Block == nil && slot.IsValid() {
 			for _, x := range u.Users {
@@ -265,8 +271,8 @@ func countSupply(st *State) *supply {
 	for _, p := range st.Pools {
 		overlaps := func(q *Pool) bool { return q != p && q.CIDR.Overlaps(p.CIDR) }
 		vanishes := func(b *Block) bool { return b.SoftDeleted && b.CIDR.Bits() != p.BlockSize }
-		if unknown || slices.Contains(pinned, p) || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
-			c.lacking[p] = true // blocks, pools or pods that were not read may hold its slots
+		if c.unknown || slices.Contains(pinned, p) || slices.ContainsFunc(st.Pools, overlaps) || slices.ContainsFunc(p.Blocks, vanishes) {
+			c.lacking[p] = true
 			continue
 		}
 		holds := map[string]bool{"": true} // a pod without a node claims nothing

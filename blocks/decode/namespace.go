@@ -3,6 +3,7 @@ package decode
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -38,6 +39,9 @@ func needNamespaces(s *blocks.Snapshot) string {
 	}
 	if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {
 		return ": which pools namespaces ask for by annotation is not known"
+	}
+	if i := slices.IndexFunc(s.Workloads, (*blocks.Workload).Waiting); i >= 0 {
+		return ", but pod " + s.Workloads[i].FullName() + " waits, and its namespace may ask for a pool"
 	}
 	return ""
 }
