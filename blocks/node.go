@@ -342,6 +342,14 @@ func (w *Workload) Canal() bool {
 	return w.OfDaemonSet() && strings.HasSuffix(w.Controller.Name, "canal")
 }
 
+// SandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, the format of
+// Calico's CNI plugin (libcalico-go lib/backend/k8s/conversion, cni-plugin pkg/ipamplugin).
+// Handles of all networks of one sandbox have the same suffix.
+func SandboxHandle(handle, containerID string) bool {
+	n := len(handle) - len(containerID)
+	return containerID != "" && n > 1 && handle[n:] == containerID && handle[n-1] == '.'
+}
+
 // Waiting reports whether a live pod is bound to a node, Pending, not being deleted, and
 // still without an address.
 func (w *Workload) Waiting() bool {

@@ -18,6 +18,13 @@ type VirtualMachine struct {
 // Key identifies the virtual machine among those of its kind.
 func (v *VirtualMachine) Key() Key { return Key{v.Namespace, v.Name} }
 
+// HasVM reports whether a sorted list contains a virtual machine.
+func HasVM(list []VirtualMachine, namespace, name string) bool {
+	_, found := slices.BinarySearchFunc(list, Key{Namespace: namespace, Name: name},
+		func(v VirtualMachine, k Key) int { return v.Key().Compare(k) })
+	return found
+}
+
 // NoteUnreadVMs adds a gap if blocks record addresses of virtual machines but these were
 // not read, so that their owners may or may not exist.
 func (s *Snapshot) NoteUnreadVMs() {

@@ -205,8 +205,8 @@ func (x *explainer) namedVM(s *builder, attr *blocks.Attributes) {
 		return
 	}
 	what := "virtual machine " + namespace + "/" + name
-	exists := state.HasVM(x.VMs, namespace, name)
-	runs := state.HasVM(x.VMInstances, namespace, name)
+	exists := blocks.HasVM(x.VMs, namespace, name)
+	runs := blocks.HasVM(x.VMInstances, namespace, name)
 	switch {
 	case !x.VMsKnown:
 		s.fact("", what, "the allocation names it; virtual machines were not read completely")

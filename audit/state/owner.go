@@ -3,7 +3,6 @@ package state
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -167,12 +166,12 @@ func (st *State) classifyVM(r AllocationRef) Validity {
 	case !st.VMsKnown:
 		return unknownOwner("it is for virtual machine %s, and virtual machines were not read completely", full)
 	}
-	if HasVM(st.VMs, namespace, name) {
+	if blocks.HasVM(st.VMs, namespace, name) {
 		return owned("virtual machine %s exists, and keeps it also while it is stopped", full)
 	}
 	// Calico releases the address of an instance whose virtual machine was deleted (hasVMOwner),
 	// but the guest may run as long as the instance exists.
-	if HasVM(st.VMInstances, namespace, name) {
+	if blocks.HasVM(st.VMInstances, namespace, name) {
 		return owned("virtual machine instance %s exists", full)
 	}
 	return st.young(r, fmt.Sprintf("no virtual machine %s exists, nor an instance of it", full))
@@ -210,7 +209,7 @@ func (st *State) ownedByNamedPods(r AllocationRef) (Validity, bool) {
 			return owned("pod %s is %s since %s, and its object still exists", w.FullName(), w.Phase, w.EndedAt()), true
 		case MayStillUse(w):
 			return owned("pod %s is starting or ending", w.FullName()), true
-		case SandboxHandle(attr.Handle, w.ContainerID):
+		case blocks.SandboxHandle(attr.Handle, w.ContainerID):
 			return owned("the handle belongs to the current sandbox of pod %s", w.FullName()), true
 		case named != attr && w.Live():
 			return owned("pod %s is the alternate owner, and takes it over when its migration ends", w.FullName()), true
@@ -230,14 +229,6 @@ func MayStillUse(w *blocks.Workload) bool {
 	return w.Phase == "Pending" || !w.Deleting.IsZero() || len(w.StatusIPs) == 0 || w.Extras().Partial != ""
 }
 
-// SandboxHandle reports whether a handle is "NETWORK.CONTAINERID" of a sandbox, the format of
-// Calico's CNI plugin (libcalico-go lib/backend/k8s/conversion, cni-plugin pkg/ipamplugin).
-// Handles of all networks of one sandbox have the same suffix.
-func SandboxHandle(handle, containerID string) bool {
-	n := len(handle) - len(containerID)
-	return containerID != "" && n > 1 && handle[n:] == containerID && handle[n-1] == '.'
-}
-
 // young treats an allocation younger than the grace as owned: its owner may have been created
 // after owners were read.
 func (st *State) young(r AllocationRef, why string) Validity {
@@ -246,13 +237,6 @@ func (st *State) young(r AllocationRef, why string) Validity {
 		return Validity{Owned: true, why: why + ", but it was assigned only at " + at.String(), Young: true}
 	}
 	return Validity{why: why}
-}
-
-// HasVM reports whether a sorted list contains a virtual machine.
-func HasVM(list []blocks.VirtualMachine, namespace, name string) bool {
-	_, found := slices.BinarySearchFunc(list, blocks.Key{Namespace: namespace, Name: name},
-		func(v blocks.VirtualMachine, k blocks.Key) int { return v.Key().Compare(k) })
-	return found
 }
 
 // UseKindOf returns the kind of use that an allocation records. The order of the checks matters: a

@@ -332,9 +332,9 @@ func (c collector) ofVM(attr *blocks.Attributes) verdict {
 	switch {
 	case !c.VMsKnown:
 		return verdict{}
-	case state.HasVM(c.VMs, attr.Namespace, attr.Extras().VMI):
+	case blocks.HasVM(c.VMs, attr.Namespace, attr.Extras().VMI):
 		return valid("virtual machine %s exists", full)
-	case state.HasVM(c.VMInstances, attr.Namespace, attr.Extras().VMI):
+	case blocks.HasVM(c.VMInstances, attr.Namespace, attr.Extras().VMI):
 		return valid("virtual machine instance %s exists", full)
 	}
 	return leak("virtual machine %s no longer exists", full)

@@ -23,7 +23,7 @@ func FurtherUser(st *state.State, r state.AllocationRef) *blocks.Workload {
 		return nil
 	}
 	attached := slices.Contains(w.Extras().NetworkIPs, a)
-	if !attached && (slices.Contains(w.AnnotationIPs, a) || !state.SandboxHandle(attr.Handle, w.ContainerID)) {
+	if !attached && (slices.Contains(w.AnnotationIPs, a) || !blocks.SandboxHandle(attr.Handle, w.ContainerID)) {
 		return nil
 	}
 	return w

@@ -67,7 +67,7 @@ func (d *Address) decide(st *state.State, attr *blocks.Attributes) {
 		of  func(u *state.LiveUse) bool
 	}{
 		{"the block records the address under the handle of its sandbox", func(u *state.LiveUse) bool {
-			return attr != nil && u.Pod != nil && state.SandboxHandle(attr.Handle, u.Pod.ContainerID)
+			return attr != nil && u.Pod != nil && blocks.SandboxHandle(attr.Handle, u.Pod.ContainerID)
 		}},
 		{"the block records the address for it", func(u *state.LiveUse) bool { return attr != nil && records(attr, u) }},
 		{"only this pod can be recorded: its annotations name the address and its sandbox", func(u *state.LiveUse) bool {
