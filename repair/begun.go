@@ -98,7 +98,7 @@ func (b *Begun) Refs() []blocks.Ref {
 			continue
 		}
 		r.One(e.Resource, e.Name)
-		if was := e.Was(); e.Resource == blocks.Affinities && was.Spec.CIDR != "" { // its block and the competing affinities
+		if was := e.Was(); e.Resource == blocks.Affinities { // its block and the competing affinities
 			r.Claim(PrefixOf(state.Subject{CIDR: was.Spec.CIDR}), was.Spec.Node)
 		}
 	}

@@ -52,7 +52,7 @@ var poolNoFreeBlocks = audit.Check{
 			case !evaluated || p.MayCutOff() || st.OtherIPAM().Unknown != "" || !slices.Contains(st.Families, p.Family()):
 				effect = ""
 			}
-			message := fmt.Sprintf("pool %s has no block left to claim of %s%s%s", p.Name, p.Slots.Capacity, effect, st.ReservedBy(p))
+			message := fmt.Sprintf("pool %s has no block left to claim (blocks: %s)%s%s", p.Name, p.Slots.Capacity, effect, st.ReservedBy(p))
 			if p.TooSmall() {
 				message = fmt.Sprintf("pool %s (%s) is smaller than its block size /%d and has no block", p.Name, p.CIDR, p.BlockSize)
 			}
