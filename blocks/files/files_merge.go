@@ -415,11 +415,14 @@ func (f *fileReader) addMissing(s *blocks.Snapshot, read []*decode.Objects) {
 	if len(unseen)+len(assumed) == 0 {
 		return
 	}
-	text := "the files hold no " + strings.Join(slices.Concat(unseen, assumed), ", ")
-	if len(assumed) > 0 {
-		text += "; assumed to have no objects: " + strings.Join(assumed, ", ")
+	var text []string
+	if len(unseen) > 0 {
+		text = append(text, "the files lack "+strings.Join(unseen, ", "))
 	}
-	f.warn("%s. A file of \"calico-audit snapshot\" holds all kinds, as does: %s", text, rawCommands(read, slices.Concat(unseen, assumed), s.Cluster.APIGroup))
+	if len(assumed) > 0 {
+		text = append(text, "not in the files, and assumed to have no objects: "+strings.Join(assumed, ", "))
+	}
+	f.warn("%s. A file of \"calico-audit snapshot\" holds all kinds, as does: %s", strings.Join(text, "; "), rawCommands(read, slices.Concat(unseen, assumed), s.Cluster.APIGroup))
 }
 
 // rawCommands returns the shell commands that write the lists of these kinds as the API server

@@ -318,7 +318,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 			t.Errorf("%s is read by %q", g.Resource, g.Read)
 		}
 	}
-	assumed := "; assumed to have no objects: ipreservations, clusterinformations, kubecontrollersconfigurations, felixconfigurations, bgpconfigurations, bgppeers, bgpfilters, namespaces"
+	assumed := "; not in the files, and assumed to have no objects: ipreservations, clusterinformations, kubecontrollersconfigurations, felixconfigurations, bgpconfigurations, bgppeers, bgpfilters, namespaces"
 	if len(warnings) != 1 || !strings.Contains(warnings[0], assumed) || !strings.Contains(warnings[0], `. A file of "calico-audit snapshot" holds all kinds, as does: `+
 		"for r in pods nodes namespaces; do kubectl get --raw /api/v1/$r >$r.json; done; for r in ipamhandles blockaffinities ippools ipamconfigs ") ||
 		!strings.HasSuffix(warnings[0], "; do kubectl get --raw /apis/crd.projectcalico.org/v1/$r >$r.json; done") {
