@@ -130,13 +130,13 @@ func rehome(p *repair.Proposals) {
 	for _, m := range rehomes(p, true) {
 		c.Target = state.IPSubject(m.Addr, m.Pod.Node)
 		b := p.State.CoveringBlock(m.Addr)
-		gets := "it gets an address of its own node's blocks"
+		gets := "gets an address of its own node's blocks"
 		if m.Elsewhere {
-			gets = "it starts on another node with free addresses: " + m.Pod.Node + " has none left for it"
+			gets = "starts on another node, as " + m.Pod.Node + " has no free address left for it"
 		}
-		why := fmt.Sprintf("pod %s uses %s of a block of %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
+		why := fmt.Sprintf("pod %s borrows %s from %s", m.Pod.FullName(), m.Addr, b.Owner.Node())
 		if m.Pod.Controller != nil {
-			why += "; started again " + gets
+			why += "; its replacement " + gets
 		}
 		evict(p, m, c, repair.Guards(repair.GuardConsolidation, remedies.Rehoming), why)
 	}

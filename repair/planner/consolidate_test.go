@@ -189,7 +189,7 @@ func TestBarePodIsNotMadeAgain(t *testing.T) {
 		t.Errorf("steps %v, refused %+v", stepIDs(p), p.Refused)
 	}
 	p = Build(parseState(t, text, 0), repair.Request{Rehome: true, EvictSingletons: true})
-	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "started again") ||
+	if len(p.Steps) != 1 || !strings.Contains(p.Steps[0].Because, "gone for good") || strings.Contains(p.Steps[0].Because, "replacement") ||
 		!slices.ContainsFunc(p.Warnings, func(w string) bool {
 			return strings.Contains(w, "without a controller, which nothing recreates: shop/borrower")
 		}) {
