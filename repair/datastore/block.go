@@ -103,7 +103,7 @@ func (w *Writer) affinityOf(ctx context.Context, c claim, ref *repair.ObjectRef)
 	}
 	found, err := claimOf(a)
 	if err == nil && found != c {
-		err = fmt.Errorf("%s is of %s to %s, and the block is %s of %q", a, found.owner, found.cidr, c.cidr, c.owner)
+		err = fmt.Errorf("%s is of %s to %s, and the block is %s of %s", a, found.owner, found.cidr, c.cidr, c.owner)
 	}
 	return a, err
 }

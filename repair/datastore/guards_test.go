@@ -57,7 +57,7 @@ func TestGuards(t *testing.T) {
 			emptySpec(func(s map[string]any) { s["affinity"] = "virtual:load-balancer" })(w)
 		}, doStep(0), "which is not a node"},
 		{"a block that is marked deleted", emptySpec(func(s map[string]any) { s["deleted"] = true }), doStep(0), ""},
-		{"a block of another owner than the affinity's", emptySpec(func(s map[string]any) { s["affinity"] = "host:n2" }), doStep(0), "is of host:n1"},
+		{"a block of another owner than the affinity's", emptySpec(func(s map[string]any) { s["affinity"] = "host:n2" }), doStep(0), "is of n1"},
 		{"a block whose affinity is said to be missing", nil, doStep(1), ""},
 		{"a block of its owner's own pod", func(w *world) {
 			w.edit(blocks.Blocks, blocks.BlockName(orphaned), func(s map[string]any) {
