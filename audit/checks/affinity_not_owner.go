@@ -43,7 +43,7 @@ var affinityNotOwner = audit.Check{
 			stale := st.Routing.Stale(a, b.Block, pool)
 			effect := stale.Text
 			switch {
-			case pool == nil && len(st.Unreadable(blocks.Pools)) > 0:
+			case st.PoolMayCover(a.CIDR):
 				effect = "not known: its pool may be one that cannot be read"
 			case stale.Drops && st.NodesRead() && !st.UnreadableNode(a.Owner.Node()):
 				sev = state.Critical

@@ -128,7 +128,7 @@ func (st *State) limitBar(b *Block) (bar Bar) {
 // MayCount returns how many blocks may count against a node's block limit: one per affinity, and
 // one per block without an affinity, which a repair may restore.
 func (st *State) MayCount(h *NodeState, f blocks.Family) int {
-	n := st.affinities(h, f)
+	n := st.affinities(h, f) + st.UnreadOfNode(h.Name)
 	for _, b := range h.Blocks {
 		if b.Family() == f && st.ownAffinity(b) == nil {
 			n++

@@ -37,7 +37,7 @@ func (st *State) DoubtOf(n *NodeBlockStatus) string {
 		return "the node cannot be read"
 	}
 	for _, g := range slices.Concat(st.Unreadable(blocks.Blocks), st.Unreadable(blocks.Affinities)) { // an affinity creates its block
-		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family && (g.Resource == blocks.Blocks || st.created(g.Prefix))) {
+		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family) {
 			return "its block may be one that cannot be read"
 		}
 	}
