@@ -1,6 +1,7 @@
 package decode
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"net/netip"
@@ -80,7 +81,7 @@ func (s *SharedStrings) text(b []byte) string {
 
 // controller returns an owner, shared by all of its pods.
 func (s *SharedStrings) controller(o ownerRef) *blocks.Controller {
-	return shared(s, &s.controllers, slices.Concat(o.uid, o.kind, o.name), func() *blocks.Controller {
+	return shared(s, &s.controllers, bytes.Join([][]byte{o.uid, o.kind, o.name}, []byte{0}), func() *blocks.Controller {
 		return &blocks.Controller{Kind: s.text(o.kind), Name: s.text(o.name), UID: string(o.uid)}
 	})
 }
