@@ -33,12 +33,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair/workloads"
 )
 
-// crowded is a cluster whose four blocks belong to two nodes. Each of them has one block with one
-// free address and one with a single pod. Node new has no block.
-func crowded(t *testing.T) *lab {
+// pooled returns a cluster with a pool and nodes.
+func pooled(t *testing.T, c *testcluster.Cluster, cidr string, blockSize int, nodes ...string) *lab {
 	t.Helper()
 	ctx := t.Context()
-	c := testcluster.Shared(t, testcluster.Options{})
 	s, err := seeding.New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -50,11 +48,19 @@ func crowded(t *testing.T) *lab {
 	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader}}
 	l.must(s.Init(ctx))
 	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
-	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/28", BlockSize: 30, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
-	for _, node := range []string{"a", "b", "new"} {
+	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: cidr, BlockSize: blockSize, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
+	for _, node := range nodes {
 		l.must(s.Node(ctx, seeding.Node{Name: node}))
 	}
-	l.kubelets = kubelets.Start(t, s, kubelets.Options{})
+	return l
+}
+
+// crowded is a cluster whose four blocks belong to two nodes. Each of them has one block with one
+// free address and one with a single pod. Node new has no block.
+func crowded(t *testing.T) *lab {
+	t.Helper()
+	l := pooled(t, testcluster.Shared(t, testcluster.Options{}), "10.7.0.0/28", 30, "a", "b", "new")
+	l.kubelets = kubelets.Start(t, l.s, kubelets.Options{})
 	for _, node := range []string{"a", "b"} {
 		for i := range 5 {
 			l.played(node, fmt.Sprintf("web-%s-%d", node, i), nil)

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
-	"github.com/projectcalico/calico/libcalico-go/lib/ipam"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -17,10 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks/cluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/kubelets"
-	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/apply"
 	"github.com/calico-audit/calico-audit/repair/planner"
@@ -103,25 +99,11 @@ func unschedulable(t *testing.T) *lab {
 	t.Helper()
 	ctx := t.Context()
 	c := testcluster.Start(t, testcluster.Options{})
-	s, err := seeding.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reader, err := cluster.NewKubernetes(c.Config, cluster.KubernetesOptions{Budgets: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &lab{t: t, c: c, group: testcluster.CRDv1, s: s, reader: viewedReader{Kubernetes: reader}}
-	l.must(s.Init(ctx))
-	l.must(s.SetIPAMConfig(ctx, ipam.IPAMConfig{AutoAllocateBlocks: true}))
-	l.must(s.Pool(ctx, "pods", apiv3.IPPoolSpec{CIDR: "10.7.0.0/27", BlockSize: 27, IPIPMode: apiv3.IPIPModeNever, VXLANMode: apiv3.VXLANModeNever}))
-	for _, node := range []string{"old", "new"} {
-		l.must(s.Node(ctx, seeding.Node{Name: node}))
-	}
+	l := pooled(t, c, "10.7.0.0/27", 27, "old", "new")
 	l.must(l.patchNode("old", `{"status":{"allocatable":{"example.com/device":"1"},"capacity":{"example.com/device":"1"}}}`, "status"))
 	c.StartScheduler(t, "")
 	c.StartControllerManager(t)
-	l.kubelets = kubelets.Start(t, s, kubelets.Options{})
+	l.kubelets = kubelets.Start(t, l.s, kubelets.Options{})
 
 	l.created("filler", func(pod *corev1.Pod) { // claims the only block, and fills node new
 		pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
