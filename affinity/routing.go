@@ -43,7 +43,7 @@ func NewRouting(s *blocks.Snapshot) *Routing {
 	return r
 }
 
-// While returns a Routing in which the given nodes have no BGP sessions.
+// While returns the routing while the given nodes are off: they have no BGP sessions.
 func (r *Routing) While(off []string) *Routing {
 	out := NewRouting(r.s)
 	out.off = make(map[string]bool, len(off))

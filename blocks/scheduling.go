@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Scheduling holds the rules by which the scheduler finds a node for a pod, apart from its
-// [Placement]. Pods with equal rules share it.
+// Scheduling holds a pod's rules for the scheduler, except its [Placement]. Pods with equal rules
+// share it.
 type Scheduling struct {
 	// Requests are the pod's resource requests, as the scheduler counts them.
 	Requests Quantities
@@ -21,7 +21,7 @@ type Scheduling struct {
 	Repels []PodTerm
 }
 
-// Quantities are amounts by resource name, in thousandths. None is 0.
+// Quantities are amounts by resource name, in thousandths. An absent name is 0.
 type Quantities map[string]int64
 
 // Subtract subtracts other. It stops at -1, so that no sum overflows.

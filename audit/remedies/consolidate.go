@@ -537,7 +537,8 @@ func (st *Remedies) lent(m Move, f blocks.Family) *state.Block {
 // pod tolerates.
 func (st *Remedies) Full() blocks.Names { return st.full() }
 
-// filled returns those that take pods.
+// filled returns the nodes that take pods now, although they have neither an address of their own for
+// another pod nor a block to claim, in some family.
 func (st *Remedies) filled() (out []string) {
 	for _, h := range st.NodeStates {
 		if takesPods(h) && !st.takers()[h.Name] {

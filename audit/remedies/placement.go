@@ -94,8 +94,8 @@ func (st *Remedies) admits(h *state.NodeState) int {
 	return max(h.Node.AllocatablePods()-st.bound()[h.Name], 0)
 }
 
-// unschedulable explains why the replacement of a pod may find no node, however many have room; empty
-// if it finds one of those.
+// unschedulable explains why the replacement of a pod may find no node, although nodes have room for
+// it; empty if it finds one.
 func (st *Remedies) unschedulable(w *blocks.Workload) string {
 	x := w.Scheduling
 	switch {
@@ -262,8 +262,8 @@ type seating struct {
 	// do not count either.
 	but    *state.Block
 	cordon []string
-	// taken counts the pods by node that may run only on some nodes. came counts those that came
-	// from another node, and left holds what they left of its resources.
+	// taken counts, by node, the pods that have an address there already. came counts the pods that
+	// arrive from other nodes. left holds the resources that the node still has for more pods.
 	taken, came map[string]int
 	left        map[string]blocks.Quantities
 }
@@ -287,8 +287,8 @@ func (x *seating) holds(node string, asks blocks.Quantities, stays bool) bool {
 	return left.Holds(asks)
 }
 
-// take assigns a place to a pod and returns "", or explains why none is left. If counted is set, its
-// address is accounted for elsewhere.
+// take finds a node for a pod, and counts its address and its requests there. It returns "", or
+// explains why no node is left. If counted is true, the caller counts the address.
 func (x *seating) take(w *blocks.Workload, d demand, counted bool) string {
 	var asks blocks.Quantities
 	if w.Controller != nil && w.Scheduling != nil {
@@ -352,8 +352,9 @@ func (st *Remedies) NowhereFor(w *blocks.Workload, a netip.Addr) string {
 	return st.seating(nil, nil, nil).take(w, demandOf(w, a), w.Placement == nil)
 }
 
-// evaluatePlacements bars the consolidation's pods that may run only on some nodes and have no address
-// there, or find no room for their requests. DaemonSet pods restart on their nodes, so they take their addresses first.
+// evaluatePlacements bars the consolidation's pods that find no address on the nodes where they may
+// run, or no room for their requests. DaemonSet pods restart on their nodes, so they take their
+// addresses first.
 func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int) {
 	moves := slices.Clone(c.Moves)
 	slices.SortStableFunc(moves, func(a, b Move) int {

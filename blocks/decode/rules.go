@@ -61,9 +61,8 @@ func probe(key string, num int) *fieldMask {
 	return object(key, num, object("", 1, object("exec", 1, listOf("command", 1, needing(`"-`, value("", 1, classWord))))))
 }
 
-// rules collects members of a pod's spec, as rulesMask keeps them. Most pods have the same rules as
-// another, and share what is made of them. Only the members in where differ between the pods of a
-// DaemonSet.
+// rules collects members of a pod's spec, as rulesMask keeps them, as JSON. Pods with equal JSON share
+// their facts. The pods of a DaemonSet differ in where only.
 type rules struct{ where, tolerates, others []byte }
 
 // add reads a member of the spec.
@@ -121,7 +120,7 @@ func parseRules(text []byte) *facts {
 	return out
 }
 
-// place sets the placement, unless there are no limits.
+// place sets the placement; it stays nil if any node will do.
 func (x *facts) place(spec *corev1.PodSpec) {
 	p, all, required := &blocks.Placement{}, []corev1.NodeSelectorTerm{{}}, false
 	if a := spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {

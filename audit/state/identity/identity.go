@@ -345,9 +345,9 @@ func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
 	})
 }
 
-// RoutedLikePods describes the first address of a node that lies in a pool and in a block of a node, as the end of a
-// sentence: other nodes route the block, and often with it the address, to the block's node or into its tunnel
-// (projectcalico/calico#12847). It returns "" if there is none.
+// RoutedLikePods describes the first address of a node that lies in a pool and in a block of a
+// node, as the end of a sentence: other nodes route the block, and often with it the address, to
+// the block's node or into its tunnel (projectcalico/calico#12847). It returns "" if there is none.
 func RoutedLikePods(st *state.State, p *state.Pool) string {
 	if st.OtherIPAM().Cluster {
 		return ""

@@ -55,8 +55,8 @@ func LostRoutes(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) 
 	return lost, lostText(st, p, lost)
 }
 
-// LostWhileOff is [LostRoutes] without the BGP sessions of nodes that are not Ready and run no Ready calico-node
-// (projectcalico/calico#9259). Their machines may run all the same.
+// LostWhileOff is [LostRoutes] without the BGP sessions of nodes that are not Ready and run no
+// Ready calico-node (projectcalico/calico#9259). Their machines may run all the same.
 func LostWhileOff(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string) {
 	x := state.Derived(st, findOff)
 	if !p.ServesWorkloads() || len(x.names) == 0 || len(st.Unreadable(blocks.Pods)) > 0 {
@@ -69,7 +69,8 @@ func LostWhileOff(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string
 	return lost, fmt.Sprintf("while nodes are not Ready (%s), %s", x.names, lostText(st, p, lost))
 }
 
-// off are nodes whose BGP sessions may have ended. names has the route reflectors among them; without one, all.
+// off are nodes whose BGP sessions may have ended. names has the route reflectors among them;
+// without one, all.
 type off struct {
 	*affinity.Routing
 	names blocks.Names
@@ -115,9 +116,9 @@ func lostText(st *state.State, p *state.Pool, lost *affinity.BlockRoutes) string
 	return fmt.Sprintf("pool %s gets its routes from BIRD, but no chain of BGP sessions carries them %s: %s", p.Name, between, lost.Reason)
 }
 
-// KeptFromBGP returns the nodes that use blocks of a pool whose routes BIRD programs and no node announces, with a
-// sentence about them (confd's bird_ipam template, reject_disabled_pools). BGPFilters come before that rule, and
-// clouds have routes to single addresses.
+// KeptFromBGP returns the nodes that use blocks of a pool whose routes BIRD programs and no node
+// announces, with a sentence about them (confd's bird_ipam template, reject_disabled_pools).
+// BGPFilters come before that rule, and clouds have routes to single addresses.
 func KeptFromBGP(st *state.State, p *state.Pool) (nodes blocks.Names, text string) {
 	if !p.DisableBGPExport || !p.ServesWorkloads() || p.BlockSize == p.CIDR.Addr().BitLen() || !st.Routing.ByBIRD(p.Pool) ||
 		len(st.Unreadable(blocks.BGPPeers)) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil ||
@@ -133,7 +134,8 @@ func KeptFromBGP(st *state.State, p *state.Pool) (nodes blocks.Names, text strin
 	return nodes, fmt.Sprintf("pool %s gets its routes from BIRD, and no node announces them, because disableBGPExport is set: on %s, no route leads to the pool's pods on other nodes", p.Name, nodes)
 }
 
-// users returns the nodes that use blocks of a pool and that other nodes reach without WireGuard, once for each block.
+// users returns the nodes that use blocks of a pool and that other nodes reach without WireGuard,
+// once for each block.
 func users(st *state.State, p *state.Pool) (nodes []*blocks.Node) {
 	for _, b := range p.Blocks {
 		if h := st.NodeState(b.Owner.Node()); h != nil && h.Node != nil && b.Used > 0 && !encrypted(st, b) {
@@ -163,8 +165,9 @@ func atLeastTwo(nodes blocks.Names) blocks.Names {
 	return nodes
 }
 
-// DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use, with a sentence: Azure's network drops
-// IP-in-IP packets. Nodes with WireGuard keys do not count, because WireGuard replaces the tunnel.
+// DroppedByCloud returns the nodes on Azure with blocks of an IPIP pool in use, with a sentence:
+// Azure's network drops IP-in-IP packets. Nodes with WireGuard keys do not count, because WireGuard
+// replaces the tunnel.
 func DroppedByCloud(st *state.State, p *state.Pool) (nodes blocks.Names, text string) {
 	if p.IPIP != blocks.EncapAlways || p.Family() != blocks.IPv4 || !p.Allows(blocks.UseWorkload) {
 		return nil, ""
@@ -180,8 +183,9 @@ func DroppedByCloud(st *state.State, p *state.Pool) (nodes blocks.Names, text st
 	return nodes, fmt.Sprintf("pool %s is encapsulated by IPIP, which Azure's network drops: pods on %s do not reach the pool's pods on other nodes", p.Name, nodes)
 }
 
-// BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does not
-// encapsulate it; "" if no node is in another subnet, or if BGP peers or WireGuard may carry it.
+// BetweenSubnets explains what traffic between nodes of different subnets requires, if a pool does
+// not encapsulate it; "" if no node is in another subnet, or if BGP peers or WireGuard may carry
+// it.
 func BetweenSubnets(st *state.State, p *state.Pool) string {
 	if !p.ServesWorkloads() || st.OtherIPAM().Cluster || len(st.BGPPeers) > 0 || st.FirstMissing([]blocks.Resource{blocks.BGPPeers}) != nil || tunnels.Encapsulation(p) != "" {
 		return ""
@@ -215,9 +219,9 @@ func InSubnet(st *state.State, p *state.Pool) string {
 	return "arrives only if the source/destination check of the EC2 instances is off (awsSrcDstCheck: Disable of the FelixConfiguration lets Felix turn it off)"
 }
 
-// probes describes the probes of calico-node's pods. felixOnly has the nodes with such a pod, true if
-// its probes ask only Felix. bird is true if the probes of any pod ask BIRD. Canal's pods are left out:
-// there flannel makes the routes.
+// probes describes the probes of calico-node's pods. felixOnly has the nodes with such a pod, true
+// if its probes ask only Felix. bird is true if the probes of any pod ask BIRD. Canal's pods are
+// left out: there flannel makes the routes.
 type probes struct {
 	felixOnly map[string]bool
 	bird      bool
