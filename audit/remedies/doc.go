@@ -3,7 +3,7 @@
 // costs ([Remedy]), the blocks that can be emptied for a node without one ([Consolidation]), and
 // the pods that may restart on other nodes. [Of] returns the remedies for a state.
 //
-// ways.go has the general remedies, which the documentation lists; roots.go and shortage.go adapt
+// ways.go has the general remedies, which the documentation lists; roots.go and relief.go adapt
 // them to a state. Package repair builds its plans from the same parts.
 package remedies
 
