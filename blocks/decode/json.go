@@ -97,7 +97,7 @@ func (r *JSONReader) atEnd() bool { return len(bytes.TrimLeft(r.rest(), " \n\r\t
 func (r *JSONReader) end() {
 	if rest := bytes.TrimLeft(r.rest(), " \n\r\t"); r.err == nil && len(rest) > 0 {
 		c, _ := utf8.DecodeRune(rest)
-		r.err, r.errAt = fmt.Errorf("unexpected %q, wanted the end", c), len(r.Text)-len(rest)
+		r.err, r.errAt = fmt.Errorf("invalid character %q after top-level value", c), len(r.Text)-len(rest)
 	}
 }
 
@@ -259,7 +259,7 @@ func (r *JSONReader) Raw() []byte {
 	case r.err != nil:
 		return nil
 	case r.at.mask != nil:
-		return r.at.scalar()
+		return r.at.appendScalar(nil)
 	}
 	v, err := r.in.ReadValue()
 	r.fail(err)
@@ -365,13 +365,6 @@ func (r *JSONReader) fail(err error) {
 
 var errTruncated = errors.New("unexpected end of JSON")
 
-// wanted translates jsontext's errors into this package's wording.
-var wanted = strings.NewReplacer("invalid character ", "unexpected ", " at start of value", ", wanted a value",
-	` at start of string (expecting '"')`, ", wanted a key", " after object name (expecting ':')", ", wanted a colon",
-	" after object value (expecting ',' or '}')", ", wanted a comma or '}'", " after array element (expecting ',' or ']')", ", wanted a comma or ']'",
-	" in number (expecting digit)", ", wanted a digit", " in string (expecting non-control character)", ", wanted no control character in a string",
-	" after top-level value", ", wanted the end")
-
 // SyntaxError returns the offset and the error of invalid JSON. For truncated JSON it
 // returns end and cut.
 func SyntaxError(err, cut error, end int) (int, error) {
@@ -382,11 +375,7 @@ func SyntaxError(err, cut error, end int) (int, error) {
 	case !errors.As(err, &syntax):
 		return end, err
 	}
-	text := syntax.Err.Error()
-	if _, literal, ok := strings.Cut(text, " in literal "); ok {
-		return int(syntax.ByteOffset), fmt.Errorf("unexpected %q, wanted a value", literal[0])
-	}
-	return int(syntax.ByteOffset), errors.New(wanted.Replace(text))
+	return int(syntax.ByteOffset), syntax.Err
 }
 
 // CheckSyntax checks a complete JSON value and locates the error.

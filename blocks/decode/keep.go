@@ -1,7 +1,7 @@
 package decode
 
 import (
-	"strings"
+	"bytes"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
@@ -24,7 +24,7 @@ type fieldMask struct {
 	// anonymized. It is set for the specs of Calico's objects, because bug reports are about them.
 	whole bool
 	// wants selects the kept entries of a map; nil keeps all.
-	wants func(key string) bool
+	wants func(key []byte) bool
 	// by has masks for a list's elements by their first protobuf member, such as their
 	// kind. The mask of "" applies to all others; without it they are dropped. If by is
 	// nil, all elements have the same mask.
@@ -116,9 +116,9 @@ func metaMask(name class, managed bool, extra ...*fieldMask) *fieldMask {
 // calicoAnnotation reports whether an annotation or label belongs to Calico or to this
 // program. It excludes Calico's copy of the metadata, which repeats the annotations of
 // others.
-func calicoAnnotation(key string) bool {
-	domain, name, found := strings.Cut(key, "/")
-	return key == blocks.OursAnnotation || found && (domain == "projectcalico.org" || strings.HasSuffix(domain, ".projectcalico.org")) && name != "metadata"
+func calicoAnnotation(key []byte) bool {
+	domain, name, found := bytes.Cut(key, []byte("/"))
+	return string(key) == blocks.OursAnnotation || found && (string(domain) == "projectcalico.org" || bytes.HasSuffix(domain, []byte(".projectcalico.org"))) && string(name) != "metadata"
 }
 
 // ownersMask keeps owner references, by the owner's kind.

@@ -44,7 +44,7 @@ func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byt
 			if c != 'n' && strings.IndexByte(types, c) < 0 {
 				r.odd++
 			}
-			return appendScalar(out, r, s.class, "", n)
+			return appendScalar(out, r, s.class, nil, n)
 		}
 	}
 	if c != 'n' { // null is as good as absent
@@ -74,11 +74,10 @@ func appendObject(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []b
 func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
-		name := string(key)
 		if n != nil {
-			name = s.class.anonymizeKey(n, name)
+			key = []byte(s.class.anonymizeKey(n, string(key)))
 		}
-		out = appendKey(out, name)
+		out = appendKey(out, key)
 		out = appendKept(out, r, s.parts[0], n)
 	})
 	return append(out, '}')
@@ -120,34 +119,34 @@ func textAt(r *JSONReader, member string) (text string) {
 func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
-		name, class := string(key), s.class
+		class := s.class
 		if s.classes != nil {
-			class = s.classes[name]
+			class = s.classes[string(key)]
 		}
 		c := r.Peek()
-		if s.wants != nil && !s.wants(name) || n != nil && class == classNone {
+		if s.wants != nil && !s.wants(key) || n != nil && class == classNone {
 			if c == '"' || c == 'n' {
 				return
 			}
 			// Keep a value of the wrong type, so that decoders report it.
 			class = classNone
 		}
-		if n != nil {
-			name = class.anonymizeKey(n, name)
+		if n == nil {
+			out = appendKey(out, key)
+		} else {
+			out = appendKey(out, class.anonymizeKey(n, string(key)))
 		}
-		out = appendKey(out, name)
 		if c == '{' || c == '[' {
 			out = appendEmpty(out, r)
 			return
 		}
-		out = appendScalar(out, r, class, string(key), n)
+		out = appendScalar(out, r, class, key, n)
 	})
 	return append(out, '}')
 }
 
-// appendScalar appends a string, number, boolean or null. key is its key in a map, else
-// empty.
-func appendScalar(out []byte, r *JSONReader, class class, key string, n *alias.Aliases) []byte {
+// appendScalar appends a string, number, boolean or null. key is its key in a map, else nil.
+func appendScalar(out []byte, r *JSONReader, class class, key []byte, n *alias.Aliases) []byte {
 	if n == nil {
 		return appendRaw(out, r)
 	}
@@ -157,10 +156,10 @@ func appendScalar(out []byte, r *JSONReader, class class, key string, n *alias.A
 		if !ok {
 			return out
 		}
-		return appendText(out, class.anonymize(n, key, string(text)))
+		return appendText(out, class.anonymize(n, string(key), string(text)))
 	case class == classAS && c <= '9':
 		raw := r.Raw()
-		if as := class.anonymize(n, key, string(raw)); as != alias.Bad {
+		if as := class.anonymize(n, string(key), string(raw)); as != alias.Bad {
 			raw = []byte(as)
 		}
 		return append(out, raw...) // an invalid number stays, so that decoders report it
@@ -194,6 +193,9 @@ var asWritten = append(slices.Clone(Lenient), jsontext.PreserveRawStrings(true))
 
 // appendRaw appends the current value as written, without white space.
 func appendRaw(out []byte, r *JSONReader) []byte {
+	if r.at.mask != nil {
+		return r.at.appendScalar(out)
+	}
 	raw := r.Raw()
 	if r.err == nil {
 		out, r.err = jsontext.AppendFormat(out, raw, asWritten...)
@@ -209,7 +211,9 @@ func appendComma(out []byte) []byte {
 	return append(out, ',')
 }
 
-func appendKey(out []byte, key string) []byte { return append(appendText(appendComma(out), key), ':') }
+func appendKey[T ~string | ~[]byte](out []byte, key T) []byte {
+	return append(appendText(appendComma(out), key), ':')
+}
 
 // appendText appends a JSON string. Invalid UTF-8 is replaced.
 func appendText[T ~string | ~[]byte](out []byte, s T) []byte {

@@ -35,7 +35,7 @@ var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
 	Absent:   always("no Pod in the files"),
 	LeftOut:  blocks.PodsLeftOut,
-	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(k string) bool { return k == labelVM }, class: classVM}),
+	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(key []byte) bool { return string(key) == labelVM }, class: classVM}),
 	labelled: podMask(allLabels),
 }, descriptor[blocks.Workload]{
 	json:   (*Decoder).pod,
@@ -68,8 +68,8 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord), timeField("lastTransitionTime", 4))
 
 // podAnnotation reports whether a pod's annotation is kept.
-func podAnnotation(key string) bool {
-	switch key {
+func podAnnotation(key []byte) bool {
+	switch string(key) {
 	case annotationNetworks, annotationNetworksOld, annotationAsks, annotationSafeToEvict, annotationPreventEviction:
 		return true
 	}
@@ -138,9 +138,18 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			})
 		case "containerStatuses":
 			asOne(r, func() {
-				at := Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }}
-				state := Members{"terminated": func() { r.Fields(at) }}
-				r.Array(func(int) { r.Fields(Members{"state": func() { r.Fields(state) }}) })
+				at := func(key []byte) {
+					if string(key) == "terminated" {
+						r.Fields(Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }})
+					}
+				}
+				r.Array(func(int) {
+					r.Object(func(key []byte) {
+						if string(key) == "state" {
+							r.Object(at)
+						}
+					})
+				})
 			})
 		}
 	})
@@ -153,7 +162,8 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if (p.OfDaemonSet() || p.HostNetwork) && !p.CalicoNode() {
 		kept.tolerates = nil // restarts on its node or needs no address; dropped to save memory
 	}
-	where, others := d.factsOf(r, append(kept.where, kept.tolerates...)), d.factsOf(r, kept.others)
+	kept.where = append(kept.where, kept.tolerates...)
+	where, others := d.factsOf(r, kept.where), d.factsOf(r, kept.others)
 	p.Labels, p.Placement, p.Scheduling = d.Strings.labels(p.Labels), where.placement, others.scheduling
 	p.FelixOnly, p.HasScratch, p.RunsOnce = others.felixOnly, others.scratch, others.once
 	p.HasClaim = others.claimed || others.hostBound && !p.OfDaemonSet() // on its own node, it finds its data again
@@ -256,11 +266,10 @@ func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
 func podIPs(r *JSONReader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
-			if string(key) != "ip" {
-				return
-			}
-			if value, _ := r.str(); len(value) > 0 {
-				addAddress(r, &p.StatusIPs, value)
+			if string(key) == "ip" {
+				if value, _ := r.str(); len(value) > 0 {
+					addAddress(r, &p.StatusIPs, value)
+				}
 			}
 		})
 	})

@@ -78,7 +78,7 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 		if at.mask.schema == schemaQuantities {
 			value.field.Bytes = r.firstText(value.field.Bytes)
 		}
-		if at.mask.wants == nil || at.mask.wants(string(key)) {
+		if at.mask.wants == nil || at.mask.wants(key) {
 			r.enterWire(value, step{key, -1})
 			fn(key)
 			r.leaveWire()
@@ -154,17 +154,17 @@ func (at *wire) kind() byte {
 	}
 }
 
-// scalar returns a value other than an object or list as JSON.
-func (at *wire) scalar() []byte {
+// appendScalar appends a value other than an object or list as JSON.
+func (at *wire) appendScalar(out []byte) []byte {
 	switch at.mask.schema {
 	case schemaBool:
-		return strconv.AppendBool(nil, at.field.Value != 0)
+		return strconv.AppendBool(out, at.field.Value != 0)
 	case schemaNumber:
-		return strconv.AppendUint(nil, at.field.Value, 10)
+		return strconv.AppendUint(out, at.field.Value, 10)
 	case schemaTime:
-		return protobuf.Time(at.field.Bytes).AppendFormat([]byte{'"'}, time.RFC3339+`"`)
+		return protobuf.Time(at.field.Bytes).AppendFormat(append(out, '"'), time.RFC3339+`"`)
 	default:
-		return appendText(nil, at.field.Bytes)
+		return appendText(out, at.field.Bytes)
 	}
 }
 
