@@ -95,18 +95,18 @@ func (n *Aliases) EndCollecting() {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 			return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(b, a))
 		})
-		// b before a sorts the lower-case spelling first, which gets no changed letters.
+		// b before a sorts the lower-case spelling first. Of the others, one is the same in upper
+		// case, and any further one is another name.
 		width := len(fmt.Sprint(len(all)))
-		number, spelling, last := 0, 0, ""
+		number, last, upper := 0, "", false
 		for _, s := range all {
 			lower := strings.ToLower(s)
-			if lower != last || number == 0 {
-				number, spelling, last = number+1, 0, lower
+			if lower != last || upper || number == 0 {
+				number, last, upper = number+1, lower, false
 			}
-			if s != lower {
-				spelling++
+			if of[s] = c.replacement(number, width); s != lower && c != UID {
+				of[s], upper = strings.ToUpper(of[s]), true
 			}
-			of[s] = spelled(c.replacement(number, width), spelling)
 		}
 	}
 }
@@ -137,22 +137,6 @@ func (c Kind) replacement(number, width int) string {
 	default:
 		return fmt.Sprintf("%s-%0*d", c, width, number)
 	}
-}
-
-// spelled changes the case of a word's letters: each set bit of number selects an
-// upper-case letter. 0 changes nothing.
-func spelled(word string, number int) string {
-	out := []byte(word)
-	for i := 0; i < len(out) && number > 0; i++ {
-		if out[i] < 'a' || out[i] > 'z' {
-			continue
-		}
-		if number&1 == 1 {
-			out[i] -= 'a' - 'A'
-		}
-		number >>= 1
-	}
-	return string(out)
 }
 
 // Names maps kinds of names and replacements to the original names.

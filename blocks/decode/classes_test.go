@@ -19,7 +19,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classOwner, "host:old-1", "host:node-1"}, {classOwner, "virtual:load-balancer", "virtual:load-balancer"}, {classOwner, "", ""},
 		{classOwner, "old-1", "node-1"}, {classOwner, "ipip:old-1", "word-1:node-1"}, {classNode, "load-balancer", "load-balancer"},
 		{classHandle, "vxlan-v6-tunnel-addr-old-1", "vxlan-v6-tunnel-addr-node-1"}, {classHandle, "k8s-pod-network.abc", "k8s-pod-network.sandbox-1"},
-		{classHandle, "acme.net.ABC", "network-1.Sandbox-1"}, {classHandle, "Windows-Reserved-IPAM-Handle", "Windows-Reserved-IPAM-Handle"},
+		{classHandle, "acme.net.ABC", "network-1.SANDBOX-1"}, {classHandle, "Windows-Reserved-IPAM-Handle", "Windows-Reserved-IPAM-Handle"},
 		{classHandle, "k8s-pod-network.vmi.shop.db.main", "k8s-pod-network.vmi.namespace-1.vm-1"}, {classHandle, "acme.net.vmi.shop.db", "network-1.vmi.namespace-1.vm-1"},
 		{classHandle, "net1.vmi._0123abc", "network-1.vmi._handle-1"}, {classHandle, "net1.vmi.acme", "network-1.vmi.handle-1"},
 		{classNetworks, `[{"name": "acme/net1", "interface": "net1", "ips": ["10.9.0.1/24"]}, {"ips": ["acme"]}]`, `[{"name":"namespace-1/network-1","ips":["10.9.0.1"]},{"ips":[]},{"ips":["?"]}]`},
