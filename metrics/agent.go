@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	jsonv1 "github.com/go-json-experiment/json/v1"
-	dto "github.com/prometheus/client_model/go"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/calico-audit/calico-audit/blocks"
@@ -138,7 +137,7 @@ func noView(err error) string { return "no host view could be made: " + err.Erro
 // Handler serves the view as JSON, and metrics. Without a view its metrics are absent. The
 // agent is ready if the last scan succeeded.
 func (a *Agent) Handler() http.Handler {
-	metrics := metricsOf(a.Log, processMetrics(), func() ([]*dto.MetricFamily, error) { return parse(a.samples().text()) })
+	metrics := collector(a.samples).handler(a.Log)
 	return site{
 		Title: "calico-audit agent", About: "It reads the routes and network namespaces of this node, and changes nothing.",
 		what: "agent", ready: "whether the node's kernel can be read", unready: a.unready, pprof: a.Pprof,

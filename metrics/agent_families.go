@@ -29,12 +29,11 @@ var (
 )
 
 // samples returns the metrics of the last scan, without starting one.
-func (a *Agent) samples() samples {
+func (a *Agent) samples() (out samples) {
 	a.mu.Lock()
 	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
 	a.mu.Unlock()
 
-	out := samples{}
 	out.add(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
 	out.add(agentScans, float64(scans))
 	out.add(agentFails, float64(failures))

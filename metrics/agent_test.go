@@ -19,7 +19,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	dto "github.com/prometheus/client_model/go"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -52,7 +51,8 @@ func TestAgentMetrics(t *testing.T) {
 		Scan:  func(context.Context) (*blocks.HostView, error) { return sample(), nil },
 		Build: Build{"v1.2.3", "abc", "go1.26"}, MaxAge: time.Hour,
 	})
-	registry := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return parse(a.samples().text()) })
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector(a.samples))
 	if n, err := testutil.GatherAndCount(registry, "calico_audit_agent_view_timestamp_seconds"); err != nil || n != 0 {
 		t.Errorf("before the first scan there are metrics of a view: %d, %v", n, err)
 	}

@@ -142,8 +142,8 @@ type Audit struct {
 
 	// seen is the local time when the state's TakenAt was first seen.
 	seen time.Time
-	// scrape is the rendered part of a scrape that only changes with an audit.
-	scrape *rendered
+	// samples are those that only change with an audit.
+	samples samples
 	// usage computes the report's Usage on first use.
 	usage func() audit.Usage
 }

@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"runtime/debug"
@@ -74,19 +73,16 @@ func (e *Exporter) reread(ctx context.Context, s *blocks.Snapshot, resources []b
 // fails.
 func (e *Exporter) publish(ctx context.Context, j *evaluated, unsure int, took time.Duration) error {
 	a := &Audit{seen: time.Now()}
-	var rendering error
 	err := e.guarded(func() {
 		a.Report = audit.NewReport(j.state, j.result)
 		if e.Mutes != nil {
 			a.Report.Mute(e.Mutes)
 		}
-		s := samples{}
-		s.addNumbers(j.state, a.Report, e.ExporterOptions)
-		s.addFindings(a.Report, j.checks, unsure)
-		s.add(auditTook, took.Seconds())
-		a.scrape, rendering = render(s)
+		a.samples.addNumbers(j.state, a.Report, e.ExporterOptions)
+		a.samples.addFindings(a.Report, j.checks, unsure)
+		a.samples.add(auditTook, took.Seconds())
 	})
-	if err = cmp.Or(err, rendering); err != nil {
+	if err != nil {
 		return fmt.Errorf("making the report: %w", err)
 	}
 	snapshot, result := j.state.Snapshot, j.result // release the State

@@ -10,10 +10,8 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// live returns the samples that change between audits. a is the last audit; nil before the
-// first.
-func (e *Exporter) live(a *Audit) samples {
-	s := samples{}
+// samples returns all samples. a is the last audit; nil before the first.
+func (e *Exporter) samples(a *Audit) (s samples) {
 	s.add(buildInfo, 1, e.Build.Version, e.Build.Revision, e.Build.GoVersion)
 	s.add(auditsTotal, float64(e.audits.Load()))
 	s.add(auditErrorsTotal, float64(e.errors.Load()))
@@ -42,11 +40,11 @@ func (e *Exporter) live(a *Audit) samples {
 	}
 	s.add(snapshotComplete, number(rep.Complete))
 	s.add(snapshotGaps, float64(len(blocks.Untolerated(rep.Gaps))))
-	return s
+	return append(s, a.samples...)
 }
 
 // addFindings adds the counts of findings, and the results of checks.
-func (s samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
+func (s *samples) addFindings(r *audit.Report, checks []checkRun, unsure int) {
 	type kind struct {
 		check    string
 		severity state.Severity

@@ -32,7 +32,7 @@ func (e *Exporter) Handler() http.Handler {
 			{"/report.json", "the current report as JSON, as of calico-audit report -o json", func(w http.ResponseWriter, r *http.Request) {
 				e.serveReport(w, r, "application/json", e.JSON, false)
 			}},
-			{"/metrics", "metrics for Prometheus", e.metrics()},
+			{"/metrics", "metrics for Prometheus", collector(func() samples { return e.samples(e.Current()) }).handler(e.Log)},
 		},
 	}.handler()
 }

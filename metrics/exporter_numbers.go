@@ -14,7 +14,7 @@ import (
 // numbers collects samples of a State. It leaves out families with missing resources, whose
 // numbers would be wrong.
 type numbers struct {
-	samples
+	*samples
 	state *state.State
 	knows map[*Family]bool
 }
@@ -31,7 +31,7 @@ func (s *numbers) add(f *Family, value float64, labels ...string) {
 }
 
 // addNumbers adds the numbers of a State and its report.
-func (s samples) addNumbers(st *state.State, r *audit.Report, o ExporterOptions) {
+func (s *samples) addNumbers(st *state.State, r *audit.Report, o ExporterOptions) {
 	n := &numbers{samples: s, state: st, knows: map[*Family]bool{}}
 	n.pools()
 	n.nodesWithoutBlock()

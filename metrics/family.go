@@ -1,18 +1,13 @@
 package metrics
 
 import (
-	"bytes"
-	"cmp"
-	"fmt"
-	"maps"
-	"slices"
-	"strconv"
+	"log/slog"
+	"net/http"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -33,8 +28,7 @@ type Family struct {
 	// them has a gap.
 	Requires []blocks.Resource
 
-	// order holds the indexes of Labels, sorted by name, as they are written.
-	order []int
+	desc *prometheus.Desc
 }
 
 // with sets the required resources.
@@ -68,63 +62,46 @@ func (f *Family) unstable() *Family {
 
 func (g *Group) add(t prometheus.ValueType, name, unit, help string, labels []string) *Family {
 	f := &Family{Name: g.prefix + name, Help: help, Type: t, Unit: unit, Labels: labels, Stable: g.stable}
-	for i := range labels {
-		f.order = append(f.order, i)
-	}
-	slices.SortFunc(f.order, func(a, b int) int { return cmp.Compare(labels[a], labels[b]) })
+	f.desc = prometheus.NewDesc(f.Name, help, labels, nil)
 	g.Families = append(g.Families, f)
 	return f
 }
 
-// samples holds samples in Prometheus' text format, by family. There are several for each
-// node, so they are formatted directly.
-type samples map[*Family][]byte
-
-var escaped = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
+// samples are the metrics of one moment. They are a [prometheus.Collector].
+type samples []prometheus.Metric
 
 // add adds a sample. Label values are in the order of Family.Labels.
-func (s samples) add(f *Family, value float64, labels ...string) {
-	line := s[f]
-	line = append(line, f.Name...)
-	for n, i := range f.order {
-		line = append(line, "{,"[min(n, 1)])
-		line = append(append(line, f.Labels[i]...), `="`...)
-		line = append(line, escaped.Replace(strings.ToValidUTF8(labels[i], "�"))...) // a block's owner may be any string
-		line = append(line, '"')
+func (s *samples) add(f *Family, value float64, labels ...string) {
+	for i, l := range labels {
+		labels[i] = strings.ToValidUTF8(l, "�") // a block's owner may be any string
 	}
-	if len(f.Labels) > 0 {
-		line = append(line, '}')
-	}
-	line = strconv.AppendFloat(append(line, ' '), value, 'g', -1, 64)
-	s[f] = append(line, '\n')
+	*s = append(*s, prometheus.MustNewConstMetric(f.desc, f.Type, value, labels...))
 }
 
-// text returns the samples in Prometheus' text format, by family name.
-func (s samples) text() []byte {
-	order := slices.SortedFunc(maps.Keys(s), func(a, b *Family) int { return cmp.Compare(a.Name, b.Name) })
-	size := 0
-	for _, f := range order {
-		size += len(s[f]) + 512
+// collector collects the metrics of the moment of a scrape.
+type collector func() samples
+
+// Describe implements [prometheus.Collector]. It names no family, because which families there are
+// depends on what was read.
+func (collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements [prometheus.Collector].
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	for _, m := range c() {
+		to <- m
 	}
-	out := make([]byte, 0, size)
-	for _, f := range order {
-		kind := "gauge"
-		if f.Type == prometheus.CounterValue {
-			kind = "counter"
-		}
-		out = fmt.Appendf(out, "# HELP %s %s\n# TYPE %s %s\n", f.Name, strings.ReplaceAll(f.Help, `\`, `\\`), f.Name, kind)
-		out = append(out, s[f]...)
-	}
-	return out
 }
 
-// parse parses Prometheus' text format into families, sorted by name.
-func parse(text []byte) ([]*dto.MetricFamily, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	named, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	var out []*dto.MetricFamily
-	for _, name := range slices.Sorted(maps.Keys(named)) {
-		out = append(out, named[name])
-	}
-	return out, err
+// registry returns a registry of the metrics, with the standard metrics of Go programs and processes.
+func (c collector) registry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+// handler serves metrics in any of Prometheus' formats.
+func (c collector) handler(log *slog.Logger) http.HandlerFunc {
+	return promhttp.HandlerFor(c.registry(), promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
+	}).ServeHTTP
 }

@@ -5,15 +5,10 @@ import (
 	"context"
 	"html/template"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"strconv"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // site is the web site of an exporter or agent. Besides its own pages it serves
@@ -79,20 +74,6 @@ func (s site) handler() http.Handler {
 		_ = landing.Execute(w, s)
 	})
 	return mux
-}
-
-// processMetrics gathers the standard metrics of Go programs and processes.
-func processMetrics() prometheus.Gatherer {
-	r := prometheus.NewRegistry()
-	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return r
-}
-
-// metricsOf serves metrics in any of Prometheus' formats.
-func metricsOf(log *slog.Logger, process prometheus.Gatherer, own prometheus.GathererFunc) http.HandlerFunc {
-	return promhttp.HandlerFor(prometheus.Gatherers{own, process}, promhttp.HandlerOpts{
-		ErrorHandling: promhttp.ContinueOnError, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelError),
-	}).ServeHTTP
 }
 
 func writeText(w http.ResponseWriter, status int, text string) {
