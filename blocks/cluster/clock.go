@@ -3,7 +3,6 @@ package cluster
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 )
@@ -89,45 +88,4 @@ func (c *serverClock) At(local time.Time) time.Time {
 		return c.now().Add(-time.Since(local)).UTC().Truncate(time.Second)
 	}
 	return c.dawn.Add(slices.Max(c.offsets) + local.Sub(c.origin)).UTC().Truncate(time.Second)
-}
-
-// clockTransport passes responses to a clock and an exchange. It limits the size of errors,
-// and the wait of Retry-After.
-type clockTransport struct {
-	http.RoundTripper
-	clock *serverClock // nil for responses of pods: the API server forwards their Date headers
-}
-
-// maxError limits the body of an error response in bytes.
-const maxError = 1 << 20
-
-func (t clockTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := t.RoundTripper.RoundTrip(r)
-	if err != nil {
-		return nil, err
-	}
-	if t.clock != nil {
-		t.clock.saw(resp.Header.Get("Date"))
-	}
-	after, most := 0, int(maxRetryAfter/time.Second)
-	switch seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); {
-	case err != nil || seconds < 0: // client-go would take a number out of range for the largest one
-		resp.Header.Del("Retry-After")
-	case seconds > most:
-		after = most
-		resp.Header.Set("Retry-After", strconv.Itoa(most))
-	default:
-		after = seconds
-	}
-	if x, ok := r.Context().Value(exchangeKey{}).(*exchange); ok {
-		x.code.Store(int32(resp.StatusCode)) //nolint:gosec // three digits
-		x.retryAfter.Store(int32(after))     //nolint:gosec // no more than maxRetryAfter
-		if x.heard != nil {
-			x.heard()
-		}
-	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		resp.Body = http.MaxBytesReader(nil, resp.Body, maxError)
-	}
-	return resp, nil
 }

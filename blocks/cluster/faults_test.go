@@ -490,26 +490,6 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (f answers) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestAbsurdRetryAfter: an absurd Retry-After does not prevent retries.
-func TestAbsurdRetryAfter(t *testing.T) {
-	for said, want := range map[string]struct {
-		header string
-		wait   time.Duration
-	}{
-		"7": {"7", 7 * time.Second}, "3600": {"30", 30 * time.Second}, "-5": {}, "99999999999999999999": {}, "soon": {},
-	} {
-		x := &exchange{}
-		resp, err := clockTransport{answers(func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {said}}, Body: http.NoBody}, nil
-		}), newServerClock(time.Now)}.RoundTrip(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(context.WithValue(t.Context(), exchangeKey{}, x)))
-		must(t, err)
-		if got := resp.Header.Get("Retry-After"); got != want.header || time.Duration(x.retryAfter.Load())*time.Second != want.wait {
-			t.Errorf("%q became %q, and a wait of %d s", said, got, x.retryAfter.Load())
-		}
-		must(t, resp.Body.Close())
-	}
-}
-
 func TestServerClock(t *testing.T) {
 	c := cluster(t)
 	date := time.Date(2031, 5, 6, 7, 8, 9, 0, time.UTC)

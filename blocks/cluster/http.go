@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,16 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
-	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // apiClient sends GET requests to an API server through client-go's REST client, without
@@ -64,37 +56,13 @@ func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
 		now = time.Now
 	}
 	c := &apiClient{clock: newServerClock(now), wait: defaultWaits}
-	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion, cfg.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
-	cfg.UserAgent = cmp.Or(cfg.UserAgent, rest.DefaultKubernetesUserAgent())
-	cfg.RateLimiter, cfg.QPS = nil, -1
-	cfg.WarningHandler, cfg.WarningHandlerWithContext = rest.NoWarnings{}, nil
 	var err error
-	if c.rest, err = restClient(cfg, c.clock, nil); err != nil {
-		return nil, err
+	if c.rest, err = request.NewClient(cfg, request.Options{Saw: func(r *http.Response) { c.clock.saw(r.Header.Get("Date")) }}); err != nil {
+		return nil, err //nolint:wrapcheck // it says what failed
 	}
-	c.pods, err = restClient(cfg, nil, func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse })
-	return c, err
-}
-
-// restClient returns a client that passes its responses to clock, which may be nil.
-func restClient(cfg *rest.Config, clock *serverClock, redirect func(*http.Request, []*http.Request) error) (*rest.RESTClient, error) {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper { return clockTransport{rt, clock} })
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("using the client configuration: %w", err)
-	}
-	if redirect != nil {
-		direct := *client // a copy, because HTTPClientFor may return http.DefaultClient
-		direct.CheckRedirect = redirect
-		client = &direct
-	}
-	out, err := rest.RESTClientForConfigAndClient(cfg, client)
-	if err != nil {
-		return nil, fmt.Errorf("using the cluster's address: %w", err)
-	}
-	return out, nil
+	// The API server forwards the Date headers of pods.
+	c.pods, err = request.NewClient(cfg, request.Options{NoRedirects: true})
+	return c, err //nolint:wrapcheck // it says what failed
 }
 
 // host returns the server's address, for messages.
@@ -111,60 +79,20 @@ func (c *apiClient) service() netip.Addr {
 	return a
 }
 
-// StatusError is an error response of the API server.
-type StatusError metav1.Status
-
-func (e *StatusError) Error() string {
-	text := fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(int(e.Code)))
-	if e.Message != "" {
-		text += ": " + decode.ClipMessage(e.Message)
-	}
-	return text
-}
-
-// Is reports whether the response is a [blocks.ErrDenied].
-func (e *StatusError) Is(target error) bool {
-	return target == blocks.ErrDenied && (e.Code == http.StatusUnauthorized || e.Code == http.StatusForbidden)
-}
-
 // codeOf returns the status code of an API server's error; 0 for other errors.
 func codeOf(err error) int {
-	var status *StatusError
-	if errors.As(err, &status) {
-		return int(status.Code)
+	if s := request.StatusOf(err); s != nil {
+		return int(s.Code)
 	}
 	return 0
 }
-
-// maxRetryAfter limits the server's Retry-After: a load balancer may ask for an hour during
-// an outage of seconds.
-const maxRetryAfter = 30 * time.Second
 
 // retryAfter returns the wait that the server asked for in Retry-After.
 func retryAfter(err error) time.Duration {
-	var status *StatusError
-	if errors.As(err, &status) && status.Details != nil {
-		return min(max(0, time.Duration(status.Details.RetryAfterSeconds)*time.Second), maxRetryAfter)
+	if s := request.StatusOf(err); s != nil {
+		return s.RetryAfter()
 	}
 	return 0
-}
-
-// plain converts an error response to a StatusError. It removes method and URL from errors of the
-// HTTP client: the surrounding message has them, or they differ each time.
-func plain(err error) error {
-	var status *apierrors.StatusError
-	var u *url.Error
-	switch {
-	case errors.As(err, &status):
-		s := StatusError(status.ErrStatus)
-		if apierrors.IsUnexpectedServerError(err) {
-			s.Message = "" // client-go's own text
-		}
-		return &s
-	case errors.As(err, &u):
-		return u.Err
-	}
-	return err
 }
 
 func (c *apiClient) request(path string, query url.Values, accept string) *rest.Request {
@@ -178,28 +106,6 @@ func (c *apiClient) request(path string, query url.Values, accept string) *rest.
 		}
 	}
 	return r
-}
-
-// exchange receives each response to a request, including those that client-go retries.
-type exchange struct {
-	code, retryAfter atomic.Int32 // status code and Retry-After in seconds of the latest response
-	heard            func()       // called for each response; may be nil
-}
-
-type exchangeKey struct{}
-
-// answerOf sends a request, without client-go's logging. An error has the status code and
-// Retry-After of the response, regardless of its body.
-func answerOf(ctx context.Context, r *rest.Request, heard func()) (io.ReadCloser, error) {
-	x := &exchange{heard: heard}
-	body, err := r.Stream(context.WithValue(klog.NewContext(ctx, logr.Discard()), exchangeKey{}, x))
-	var status *apierrors.StatusError
-	if code := x.code.Load(); errors.As(err, &status) && code >= http.StatusBadRequest {
-		details := cmp.Or(status.ErrStatus.Details, &metav1.StatusDetails{})
-		details.RetryAfterSeconds = x.retryAfter.Load()
-		status.ErrStatus.Code, status.ErrStatus.Details = code, details
-	}
-	return body, err
 }
 
 // answer is a response body. It calls heard whenever bytes arrive, and keeps the read error.
@@ -264,7 +170,7 @@ func (c *apiClient) get(ctx context.Context, path string, query url.Values, acce
 			}
 			return errors.Join(err, ctx.Err())
 		}
-		pause(ctx, c.wait.retry[try], nil)
+		request.Pause(ctx, c.wait.retry[try], nil)
 	}
 }
 
@@ -279,7 +185,7 @@ func (c *apiClient) once(parent context.Context, path string, query url.Values, 
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
 	heard := c.watchQuiet(ctx, cancel)
-	stream, err := answerOf(ctx, c.request(path, query, accept), heard)
+	stream, err := request.Stream(ctx, c.request(path, query, accept), heard)
 	if err != nil {
 		return because(ctx, err)
 	}
@@ -303,5 +209,5 @@ func because(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	return plain(err)
+	return request.WithoutURL(err)
 }

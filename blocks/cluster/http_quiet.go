@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 var (
@@ -23,7 +25,7 @@ func (c *apiClient) watchQuiet(ctx context.Context, cancel context.CancelCauseFu
 	var last atomic.Int64 // time of the last bytes, in nanoseconds since start
 	go func() {
 		for left := c.wait.quiet; ; {
-			pause(ctx, left, nil)
+			request.Pause(ctx, left, nil)
 			if ctx.Err() != nil {
 				return
 			}
@@ -47,11 +49,11 @@ func (c *apiClient) watchQuiet(ctx context.Context, cancel context.CancelCauseFu
 func (c *apiClient) alive(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.wait.probe)
 	defer cancel()
-	body, err := answerOf(ctx, c.rest.Get().AbsPath("/livez").MaxRetries(0), nil)
+	body, err := request.Stream(ctx, c.rest.Get().AbsPath("/livez").MaxRetries(0), nil)
 	if err == nil {
 		return body.Close()
 	}
-	if err = plain(err); codeOf(err) != 0 {
+	if codeOf(err) != 0 {
 		return nil
 	}
 	return err

@@ -3,16 +3,14 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // Pods sends requests to pods through the API server. Its failures do not affect other
@@ -32,7 +30,7 @@ func (w *Watch) Pods() *Pods { return &Pods{w.client.apart(), w.pageSize} }
 func (p *Pods) ServerTime(local time.Time) time.Time { return p.client.clock.At(local) }
 
 // List calls found for each pod in a namespace (or, if that is empty, in all) that a label
-// selector matches. Errors of the API server are [StatusError]s.
+// selector matches. Errors of the API server are [request.StatusError]s.
 func (p *Pods) List(ctx context.Context, namespace, selector string, found func(*corev1.Pod)) error {
 	path := "/api/v1/pods"
 	if namespace != "" {
@@ -61,21 +59,11 @@ func (p *Pods) List(ctx context.Context, namespace, selector string, found func(
 // Get sends a request to a pod (NAME:PORT, or https:NAME:PORT) through the API server, and
 // returns the response while it arrives. It requires the right to get pods/proxy. Redirects
 // are not followed: a pod must not send this program elsewhere with the user's credentials.
-// Errors of the API server and of the pod are [StatusError]s.
+// Errors of the API server and of the pod are [request.StatusError]s.
 func (p *Pods) Get(ctx context.Context, namespace, name, path string, query url.Values) (io.ReadCloser, error) {
 	r := p.client.pods.Get().AbsPath("/api/v1/namespaces", namespace, "pods", name, "proxy", path).SetHeader("Accept", "application/json").MaxRetries(0)
 	for key, values := range query {
 		r.Param(key, values[0])
 	}
-	stream, err := answerOf(ctx, r, nil)
-	if err == nil {
-		return stream, nil
-	}
-	failed := plain(err)
-	var status *StatusError
-	if cause, own := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse); own && errors.As(failed, &status) &&
-		cause.Message != "unknown" && !strings.HasPrefix(cause.Message, "<") {
-		status.Message = cause.Message
-	}
-	return nil, failed
+	return request.Stream(ctx, r, nil) //nolint:wrapcheck // the caller does
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -211,7 +212,7 @@ func TestStaleIsAGap(t *testing.T) {
 // replace it.
 func TestStaleReasonIsTheLatest(t *testing.T) {
 	k := &reflector{stalled: "not current since then"}
-	answer := func(code int32) error { return &StatusError{Code: code} }
+	answer := func(code int32) error { return &request.StatusError{Code: code} }
 	for i, step := range []struct {
 		trouble error
 		want    string
@@ -221,7 +222,7 @@ func TestStaleReasonIsTheLatest(t *testing.T) {
 		{answer(503), "the API server answered 503 Service Unavailable"},
 		{errSlow, "the API server answered 503 Service Unavailable"},
 		{answer(401), "the API server answered 401 Unauthorized"},
-		{&StatusError{Code: 401, Message: "again"}, "the API server answered 401 Unauthorized"},
+		{&request.StatusError{Code: 401, Message: "again"}, "the API server answered 401 Unauthorized"},
 		{nil, "the API server answered 401 Unauthorized"},
 	} {
 		if k.trouble = step.trouble; k.staleness() != "not current since then: "+step.want {

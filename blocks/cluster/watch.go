@@ -189,14 +189,3 @@ func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.R
 // jitter returns a duration between three quarters of d and d, so that many watches do not
 // return to a server at once.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
-
-// pause waits until d has passed, wake delivers, or ctx ends.
-func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-wake:
-	case <-ctx.Done():
-	}
-}

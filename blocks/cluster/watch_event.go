@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
@@ -68,7 +69,7 @@ func (s *eventReader) next() (*event, error) {
 	if err == nil && e.what == watch.Error {
 		var status metav1.Status
 		if err = e.read(&status, status.Unmarshal); err == nil {
-			failed := StatusError(status)
+			failed := request.StatusError(status)
 			failed.Code = cmp.Or(failed.Code, http.StatusInternalServerError)
 			return nil, &failed
 		}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
@@ -80,9 +81,9 @@ func (w *Watch) probeFor(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		pause(ctx, w.conclude(probes, stored), w.wakeProbe)
+		request.Pause(ctx, w.conclude(probes, stored), w.wakeProbe)
 		// Streams that have just started should catch up first.
-		pause(ctx, w.pace.propagationDelay, nil)
+		request.Pause(ctx, w.pace.propagationDelay, nil)
 	}
 }
 
@@ -163,7 +164,7 @@ const waitingFor = time.Millisecond
 // result contains the kinds that have stored theirs.
 func (w *Watch) stored(ctx context.Context, probes []*probe) map[*reflector]bool {
 	stored, waiting := map[*reflector]bool{}, map[*reflector]uint64{}
-	for end := time.Now().Add(w.pace.propagationDelay); ; pause(ctx, waitingFor, nil) {
+	for end := time.Now().Add(w.pace.propagationDelay); ; request.Pause(ctx, waitingFor, nil) {
 		all := true
 		for _, p := range probes {
 			if reads := p.k.reads.Load(); !stored[p.k] {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -107,7 +108,7 @@ func (k *reflector) listAll(ctx context.Context, _ metav1.ListOptions) (runtime.
 			break
 		}
 		k.drop(reason)
-		pause(ctx, time.Hour, k.wake)
+		request.Pause(ctx, time.Hour, k.wake)
 	}
 	began := time.Now()
 	l, err := k.list(ctx)
@@ -115,7 +116,7 @@ func (k *reflector) listAll(ctx context.Context, _ metav1.ListOptions) (runtime.
 		return nil, ctx.Err() // the end of a session is not a failure of the server
 	}
 	if err != nil {
-		pause(ctx, k.failed(err), k.wake)
+		request.Pause(ctx, k.failed(err), k.wake)
 		return nil, err
 	}
 	return &metav1.List{

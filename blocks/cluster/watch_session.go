@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -51,8 +52,8 @@ func (w *Watch) discoverFor(ctx context.Context) {
 				s.start(ctx)
 			}
 		}
-		pause(ctx, min(w.pace.confirm, next), nil)
-		pause(ctx, max(next-w.pace.confirm, 0), w.rediscovery)
+		request.Pause(ctx, min(w.pace.confirm, next), nil)
+		request.Pause(ctx, max(next-w.pace.confirm, 0), w.rediscovery)
 	}
 }
 
@@ -64,7 +65,7 @@ func (w *Watch) discoverTwice(ctx context.Context) (*served, error) {
 	if err != nil || !w.loses(found) {
 		return found, err
 	}
-	pause(ctx, w.pace.confirm, nil)
+	request.Pause(ctx, w.pace.confirm, nil)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
@@ -46,7 +47,7 @@ type stream struct {
 func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	for ; ; k.failures++ {
 		if k.failures > 0 {
-			pause(ctx, jitter(min(k.w.pace.backoff<<min(k.failures-1, 10), k.w.pace.maxBackoff)), nil)
+			request.Pause(ctx, jitter(min(k.w.pace.backoff<<min(k.failures-1, 10), k.w.pace.maxBackoff)), nil)
 		}
 		s, err := k.open(ctx, o.ResourceVersion)
 		if err == nil {
@@ -61,7 +62,7 @@ func (k *reflector) watch(ctx context.Context, o metav1.ListOptions) (watch.Inte
 			err = fmt.Errorf("%w: %w", errWatch, err)
 			wait = k.failed(err)
 		}
-		if pause(ctx, wait, k.wake); k.needsList(err) {
+		if request.Pause(ctx, wait, k.wake); k.needsList(err) {
 			k.listed = nil
 			return nil, err
 		}
@@ -137,9 +138,9 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 func (c *apiClient) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, net.Conn, error) {
 	var conn atomic.Pointer[net.Conn]
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn.Store(&i.Conn) }})
-	body, err := answerOf(ctx, c.request(path, query, accept).MaxRetries(0), nil)
+	body, err := request.Stream(ctx, c.request(path, query, accept).MaxRetries(0), nil)
 	if err != nil {
-		return nil, nil, plain(err)
+		return nil, nil, err //nolint:wrapcheck // the caller does
 	}
 	if got := conn.Load(); got != nil {
 		if t, ok := (*got).(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {

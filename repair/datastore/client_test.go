@@ -181,8 +181,8 @@ func TestReadsOutliveFaults(t *testing.T) {
 func TestAbsentByTheAnswersCode(t *testing.T) {
 	s := newSmall(t, testcluster.CRDv1)
 	for _, body := range []string{
-		`{"kind":"Status","apiVersion":"v1","details":{"name":"` + orphan + `"}}`,
-		`{"kind":"Status","details":{"name":"` + orphan + `"},"code":500}`,
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"name":"` + orphan + `"}}`,
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","details":{"name":"` + orphan + `"},"code":500}`,
 	} {
 		k := s.answering(func(*http.Request) *http.Response { return response(http.StatusNotFound, body) })
 		if err := k.DeleteHandle(t.Context(), s.ref(blocks.Handles, orphan)); !errors.Is(err, repair.ErrChanged) {

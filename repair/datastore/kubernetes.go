@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -30,11 +31,11 @@ type Kubernetes struct {
 // NewKubernetes returns the store of an API server. group is the API group of Calico's objects;
 // empty if they are not there. The rate limit in cfg is ignored.
 func NewKubernetes(cfg *rest.Config, group string) (*Kubernetes, error) {
-	c, err := newClient(cfg)
+	c, err := request.NewClient(cfg, request.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("writing to Kubernetes: %w", err)
 	}
-	return &Kubernetes{client: c, group: group}, nil
+	return &Kubernetes{client: &client{c}, group: group}, nil
 }
 
 // New returns a writer for the API server in cfg. group is the API group of Calico's
@@ -71,7 +72,7 @@ func (k *Kubernetes) path(r blocks.Resource, name string) string {
 
 // Get implements [Store]. The answer comes from the API server's storage.
 func (k *Kubernetes) Get(ctx context.Context, r blocks.Resource, name string) ([]byte, error) {
-	body, err := k.client.send(ctx, request{method: http.MethodGet, path: k.path(r, name)})
+	body, err := k.client.send(ctx, call{method: http.MethodGet, path: k.path(r, name)})
 	if absent(err, name) {
 		return nil, nil
 	}
@@ -90,7 +91,7 @@ func (k *Kubernetes) List(ctx context.Context, r blocks.Resource, q Query) ([]js
 	if q.Next != "" {
 		query.Set("continue", q.Next)
 	}
-	body, err := k.client.send(ctx, request{method: http.MethodGet, path: k.path(r, in), query: query})
+	body, err := k.client.send(ctx, call{method: http.MethodGet, path: k.path(r, in), query: query})
 	if err != nil {
 		return nil, "", answer(err)
 	}
@@ -107,13 +108,13 @@ func (k *Kubernetes) List(ctx context.Context, r blocks.Resource, q Query) ([]js
 // Create implements [Store].
 func (k *Kubernetes) Create(ctx context.Context, r blocks.Resource, name string, object []byte) ([]byte, error) {
 	in := name[:strings.LastIndexByte(name, '/')+1]
-	body, err := k.client.send(ctx, request{method: http.MethodPost, path: k.path(r, in), query: asManager(), contentType: "application/json", body: object})
+	body, err := k.client.send(ctx, call{method: http.MethodPost, path: k.path(r, in), query: asManager(), contentType: "application/json", body: object})
 	return body, answer(err)
 }
 
 // Patch implements [Store].
 func (k *Kubernetes) Patch(ctx context.Context, r blocks.Resource, name string, patch []byte) ([]byte, error) {
-	body, err := k.client.send(ctx, request{method: http.MethodPatch, path: k.path(r, name), query: asManager(), contentType: string(types.JSONPatchType), body: patch})
+	body, err := k.client.send(ctx, call{method: http.MethodPatch, path: k.path(r, name), query: asManager(), contentType: string(types.JSONPatchType), body: patch})
 	return body, answer(err)
 }
 
@@ -129,7 +130,7 @@ func (k *Kubernetes) Delete(ctx context.Context, r blocks.Resource, name, uid, v
 	if err != nil {
 		return err
 	}
-	_, err = k.client.send(ctx, request{method: http.MethodDelete, path: k.path(r, name), contentType: "application/json", body: body})
+	_, err = k.client.send(ctx, call{method: http.MethodDelete, path: k.path(r, name), contentType: "application/json", body: body})
 	if absent(err, name) {
 		return nil
 	}
@@ -154,7 +155,7 @@ func (k *Kubernetes) Allowed(ctx context.Context, verb string, r blocks.Resource
 	if err != nil {
 		return false, "", err
 	}
-	body, err = k.client.send(ctx, request{
+	body, err = k.client.send(ctx, call{
 		method: http.MethodPost, path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", contentType: "application/json", body: body,
 	})
 	if err != nil {

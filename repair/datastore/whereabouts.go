@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -152,7 +153,7 @@ func (w *Writer) claimedBy(ctx context.Context, pools []repair.SecondaryAddress,
 		switch exists, err := w.podExists(ctx, pod); {
 		case err != nil || !exists:
 			return "", err
-		case !sleep(ctx, 5*w.wait.poll):
+		case !request.Pause(ctx, 5*w.wait.poll, nil):
 			return "", ctx.Err()
 		}
 	}

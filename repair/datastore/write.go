@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -255,7 +256,7 @@ func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
 		case now == nil, now.uid() != o.uid():
 			return nil
 		}
-		if !sleep(limit, w.wait.poll) {
+		if !request.Pause(limit, w.wait.poll, nil) {
 			return fmt.Errorf("%s was deleted, and is still there because of its finalizers (%s): it disappears when their controllers remove them", o, now.finalizers())
 		}
 	}

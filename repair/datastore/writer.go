@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/repair"
 )
@@ -68,19 +69,7 @@ func (w *Writer) pause(ctx context.Context, try int, err error) bool {
 	if try >= len(w.wait.retry) {
 		return false
 	}
-	return sleep(ctx, max(w.wait.retry[try], min(responseOf(err).After, 5*time.Second)))
-}
-
-// sleep waits for d. It returns false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return request.Pause(ctx, max(w.wait.retry[try], min(responseOf(err).After, 5*time.Second)), nil)
 }
 
 // native reports whether the objects are in the newer API group.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -57,7 +58,7 @@ func (c *Client) AcquireLease(ctx context.Context, say func(string)) (repair.Lea
 				return l, nil
 			}
 			if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-				return nil, fmt.Errorf("taking the Lease of the run that moves pods: %w", plain(err))
+				return nil, fmt.Errorf("taking the Lease of the run that moves pods: %w", request.WithoutURL(err))
 			}
 		case first == nil:
 			first, since = now, time.Now()
@@ -178,7 +179,7 @@ func (l *lease) renew(ctx context.Context) error {
 	}
 	err := l.write(ctx, l.now)
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return plain(err)
+		return request.WithoutURL(err)
 	}
 	now, err := l.read(ctx)
 	switch {
@@ -191,16 +192,16 @@ func (l *lease) renew(ctx context.Context) error {
 		close(l.ended)
 		return l.lost
 	}
-	return plain(l.write(ctx, now)) // it was written but the answer was lost, or someone deleted it
+	return request.WithoutURL(l.write(ctx, now)) // it was written but the answer was lost, or someone deleted it
 }
 
 // write creates the Lease, or takes over the given version.
 func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
 	next := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: repair.LeaseNamespace, Name: repair.LeaseName}}
-	request := l.rest.Post().AbsPath(leases)
+	r := l.rest.Post().AbsPath(leases)
 	if over != nil {
 		next = over.DeepCopy()
-		request = l.rest.Put().AbsPath(leases, repair.LeaseName)
+		r = l.rest.Put().AbsPath(leases, repair.LeaseName)
 	}
 	at, seconds := metav1.NowMicro(), int32(max(l.term.Seconds(), 1))
 	if holderOf(next) != l.holder {
@@ -208,7 +209,7 @@ func (l *lease) write(ctx context.Context, over *coordinationv1.Lease) error {
 	}
 	next.Spec.HolderIdentity, next.Spec.LeaseDurationSeconds, next.Spec.RenewTime = &l.holder, &seconds, &at
 	sent, got := time.Now(), &coordinationv1.Lease{}
-	err := request.Body(next).MaxRetries(0).Timeout(l.term).Do(ctx).Into(got)
+	err := r.Body(next).MaxRetries(0).Timeout(l.term).Do(ctx).Into(got)
 	if err == nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/repair"
 )
 
@@ -44,9 +43,8 @@ const tries = 5
 // New returns a client for the API server in cfg. A nil recorder keeps no journal.
 func New(cfg *rest.Config, recorder repair.Recorder) (*Client, error) {
 	cfg = rest.CopyConfig(cfg)
-	cfg.GroupVersion, cfg.APIPath, cfg.NegotiatedSerializer = &corev1.SchemeGroupVersion, "/api", scheme.Codecs.WithoutConversion()
-	cfg.RateLimiter, cfg.QPS, cfg.Timeout = nil, -1, 30*time.Second
-	c, err := rest.RESTClientFor(cfg)
+	cfg.GroupVersion, cfg.APIPath, cfg.Timeout = &corev1.SchemeGroupVersion, "/api", 30*time.Second
+	c, err := request.NewClient(cfg, request.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("writing to pods and nodes: %w", err)
 	}
@@ -222,7 +220,7 @@ func (c *Client) patchNode(ctx context.Context, doing string, ref repair.ObjectR
 // send sends a request once, right after a renewal of the run's Lease. The request is
 // cancelled when another run may hold the Lease. sent is false, with an error, if the
 // request was not sent.
-func (c *Client) send(ctx context.Context, request *rest.Request) (sent bool, err error) {
+func (c *Client) send(ctx context.Context, r *rest.Request) (sent bool, err error) {
 	if c.lease == nil {
 		return false, errors.New("nothing is written without the Lease of a run that moves pods")
 	}
@@ -231,7 +229,7 @@ func (c *Client) send(ctx context.Context, request *rest.Request) (sent bool, er
 	}
 	own, cancel := c.lease.holding(ctx)
 	defer cancel()
-	if err = plain(request.MaxRetries(0).Do(own).Error()); err != nil && own.Err() != nil && ctx.Err() == nil {
+	if err = request.WithoutURL(r.MaxRetries(0).Do(own).Error()); err != nil && own.Err() != nil && ctx.Err() == nil {
 		err = context.Cause(own)
 	}
 	return true, err
@@ -269,22 +267,13 @@ func (c *Client) get(ctx context.Context, into runtime.Object, namespace, resour
 	})
 }
 
-func (c *Client) try(ctx context.Context, into runtime.Object, request func() *rest.Request) error {
+func (c *Client) try(ctx context.Context, into runtime.Object, ask func() *rest.Request) error {
 	for try := 1; ; try++ {
-		err := request().MaxRetries(0).Do(ctx).Into(into)
+		err := ask().MaxRetries(0).Do(ctx).Into(into)
 		if err == nil || refused(err) || try >= tries || !c.pause(ctx) {
-			return plain(err)
+			return request.WithoutURL(err)
 		}
 	}
-}
-
-// plain removes the method and URL from an error of the HTTP client.
-func plain(err error) error {
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err
-	}
-	return err
 }
 
 // refused reports whether an error proves that a request was not carried out.
@@ -295,13 +284,4 @@ func refused(err error) bool {
 }
 
 // pause waits before a retry. It returns false if the context ended first.
-func (c *Client) pause(ctx context.Context) bool {
-	timer := time.NewTimer(c.retry)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (c *Client) pause(ctx context.Context) bool { return request.Pause(ctx, c.retry, nil) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // A Reader reads the response of a node's agent. authenticated reports whether the
@@ -170,7 +171,7 @@ func Views(ctx context.Context, pods *cluster.Pods, s *blocks.Snapshot, read Rea
 
 // unlisted explains why the agents are unknown.
 func unlisted(err error) string {
-	var status *cluster.StatusError
+	var status *request.StatusError
 	if errors.As(err, &status) && status.Code == http.StatusForbidden {
 		return "the agents could not be found: forbidden: needs the right to list pods"
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // errViewTooLarge means that an agent's response exceeds the size limit.
@@ -70,7 +71,7 @@ func (a *agent) stream(ctx context.Context, pods *cluster.Pods, opts Options, qu
 
 // agentReason explains why an agent could not be queried.
 func agentReason(err error, all context.Context, timeout time.Duration) string {
-	var answered *cluster.StatusError
+	var answered *request.StatusError
 	switch {
 	case errors.As(err, &answered) && answered.Code == http.StatusForbidden && strings.Contains(answered.Message, "pods/proxy"):
 		return "its agent could not be queried: forbidden: needs the right to get pods/proxy"

@@ -18,7 +18,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // TLS configures direct queries of agents, over TLS connections that authenticate them. The
@@ -128,7 +128,7 @@ func (t *TLS) get(ctx context.Context, a *agent, query url.Values) (io.ReadClose
 	if answer.StatusCode != http.StatusOK {
 		defer func() { _ = answer.Body.Close() }()
 		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))                                                  // only used in the message
-		return nil, &cluster.StatusError{Code: int32(answer.StatusCode), Message: strings.TrimSpace(string(text))} //nolint:gosec // three digits
+		return nil, &request.StatusError{Code: int32(answer.StatusCode), Message: strings.TrimSpace(string(text))} //nolint:gosec // three digits
 	}
 	return answer.Body, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/cluster"
+	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
 // WatchOptions control how the agents of a watched cluster are queried.
@@ -129,7 +130,7 @@ func (w *Watch) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.Watched.Run(ctx) })
 	group.Go(func() error {
-		for ; ctx.Err() == nil; pause(ctx, w.turn.tick) {
+		for ; ctx.Err() == nil; request.Pause(ctx, w.turn.tick, nil) {
 			if s := w.Watched.Snapshot(); s != nil {
 				w.list(ctx, s)
 				w.prepare(s)
@@ -144,7 +145,7 @@ func (w *Watch) Run(ctx context.Context) error {
 				if a, round := w.take(failing); a != nil {
 					w.ask(ctx, a, round, nil)
 				} else {
-					pause(ctx, jitter(w.turn.tick))
+					request.Pause(ctx, jitter(w.turn.tick), nil)
 				}
 			}
 			return nil
@@ -315,11 +316,3 @@ func (w *Watch) ask(ctx context.Context, a *askedAgent, round *agentRound, since
 
 // jitter returns a duration between three quarters of d and d, so that agents do not stay in step.
 func jitter(d time.Duration) time.Duration { return wait.Jitter(d*3/4, 1./3) }
-
-// pause waits until d has passed or ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
