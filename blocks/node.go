@@ -87,6 +87,12 @@ func (n *Node) KeepsAway() (out []Taint) {
 	return out
 }
 
+// TemporarilyTainted reports whether a taint of the node life cycle keeps pods away now. It ignores
+// that of a cordon, which the node's spec shows.
+func (n *Node) TemporarilyTainted() bool {
+	return slices.ContainsFunc(n.Taints, func(t Taint) bool { return strings.HasPrefix(t.Key, LifeCycleTaints) && t.Key != taintCordoned.Key })
+}
+
 // NoNetwork reports whether the node keeps pods away until its calico-node is Ready.
 func (n *Node) NoNetwork() bool {
 	return slices.ContainsFunc(n.Taints, func(t Taint) bool { return t.Key == TaintNetwork })

@@ -36,6 +36,13 @@ func (p *Placement) ToleratesNotReady() bool {
 	return p.Tolerated(taintNotReady) || p.Tolerated(taintUnreachable)
 }
 
+// AdmitsDaemon reports whether a DaemonSet would start the pod on a node, where it may still run if
+// a taint came later. Its pods tolerate the taints of the node life cycle, except that of a node
+// without a network (k8s.io/kubernetes/pkg/controller/daemon, NodeShouldRunDaemonPod).
+func (p *Placement) AdmitsDaemon(n *Node) bool {
+	return p.Matcher()(n) && (!n.NoNetwork() || p.Tolerated(Taint{Key: TaintNetwork, Effect: "NoSchedule"}))
+}
+
 // Misfit explains why a node does not admit a pod like the given one, or returns "". The given pod
 // runs on another node; its terms may name that node, as for DaemonSets.
 func (w *Workload) Misfit(n *Node) string {

@@ -626,7 +626,8 @@ func (st *Remedies) Takers() (now, cordoned int) {
 // takesPods reports whether the scheduler may put any pod on the node now.
 func takesPods(h *state.NodeState) bool { return open(h) && len(h.Node.KeepsAway()) == 0 }
 
-// open reports whether the scheduler may put pods that tolerate the node's taints on it now.
+// open reports whether the scheduler may put pods that tolerate the node's taints on it now. No pod
+// is expected to tolerate a taint of the node life cycle, such as disk-pressure.
 func open(h *state.NodeState) bool {
-	return h.Node != nil && !h.Node.Unschedulable && !h.Node.OutOfService && !h.Node.NotReady
+	return h.Node != nil && !h.Node.Unschedulable && !h.Node.OutOfService && !h.Node.NotReady && !h.Node.TemporarilyTainted()
 }

@@ -115,6 +115,9 @@ func (st *Remedies) unschedulable(w *blocks.Workload) string {
 		if o := st.queuesFor(w.Node); o != nil {
 			return "could lose its place on " + w.Node + " to pod " + o.FullName() + ", which waits for a node"
 		}
+		if h := st.NodeState(w.Node); h != nil && h.Node != nil && !w.Placement.AdmitsDaemon(h.Node) {
+			return "would not start on " + w.Node + " again: its DaemonSet does not tolerate a taint of the node, or no longer selects it"
+		}
 	}
 	return ""
 }

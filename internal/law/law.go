@@ -110,7 +110,7 @@ func (w *Witness) Worse(after *state.State, done *repair.Plan) (out []string) {
 	now := then.promises(slices.Collect(maps.Keys(w.promised)), then.lacking(), false)
 	for _, s := range slices.SortedFunc(maps.Keys(w.promised), compareSeats) {
 		lost := w.promised[s].without(now[s]).without(w.exempt(done, after, s.node))
-		if lost != (promise{}) { // it was not certain before either, because other nodes' pods may stay
+		if lost != (promise{}) { // it was not certain before either, because other pods may stay or come first
 			sure := w.promises([]seat{s}, w.lackingIn(then), true)[s]
 			lost = promise{lost.own && sure.own, lost.any && sure.any}
 		}
@@ -436,11 +436,14 @@ func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 	return out
 }
 
-// lackingIn returns the lacking seats of nodes that lack an address in a later state, too.
+// lackingIn returns the seats that lack an address in a later state, too. A pod of another seat may
+// come after them, or not at all.
 func (w *Witness) lackingIn(later *Witness) map[blocks.Family]map[string][]seat {
 	out, still := w.lacking(), later.lacking()
 	for f := range out {
-		maps.DeleteFunc(out[f], func(node string, _ []seat) bool { return still[f][node] == nil })
+		for node, seats := range out[f] {
+			out[f][node] = slices.DeleteFunc(seats, func(s seat) bool { return !slices.Contains(still[f][node], s) })
+		}
 	}
 	return out
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -157,7 +158,7 @@ func checkPlaces(t *testing.T, w *law.Witness, st *state.State, p *repair.Plan) 
 	}
 }
 
-// scheduled adds to a random state what the scheduler considers: resources of the nodes, requests and
+// scheduled adds to a random state what the scheduler considers: resources and taints of the nodes, requests and
 // other rules of the pods, and pods that wait for a node.
 func scheduled(draw func(*rand.Rand) string) func(*rand.Rand) string {
 	return func(r *rand.Rand) string {
@@ -166,7 +167,9 @@ func scheduled(draw func(*rand.Rand) string) func(*rand.Rand) string {
 		for i, line := range lines {
 			switch kind, _, _ := strings.Cut(line, " "); kind {
 			case "node":
-				lines[i] += fmt.Sprintf(" allocatable=cpu=%d", 4+r.IntN(12))
+				if lines[i] += fmt.Sprintf(" allocatable=cpu=%d", 4+r.IntN(12)); r.IntN(8) == 0 {
+					lines[i] += " taint=" + []string{"maintenance", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable"}[r.IntN(3)]
+				}
 			case "use", "pod", "fill":
 				if lines[i] += fmt.Sprintf(" requests=cpu=%d", r.IntN(4)); r.IntN(12) == 0 {
 					lines[i] += " " + rules[r.IntN(len(rules))]
@@ -284,11 +287,13 @@ func evicted(st *state.State, s *repair.Step) *blocks.Workload {
 	return nil
 }
 
-// mayRun reports whether an evicted pod may restart on a node. A DaemonSet's pod restarts on its
-// own node, other pods where their node selector and tolerations allow it.
+// mayRun reports whether an evicted pod may restart on a node, where its node selector and
+// tolerations allow it. A DaemonSet's pod restarts on its own node only, and tolerates the taints of
+// the node life cycle, except that of a node without a network
+// (k8s.io/kubernetes/pkg/controller/daemon/util, AddOrUpdateDaemonPodTolerations).
 func mayRun(w *blocks.Workload, n *blocks.Node) bool {
 	if w.OfDaemonSet() {
-		return n.Name == w.Node
+		return n.Name == w.Node && w.Placement.Matcher()(n) && !slices.ContainsFunc(n.Taints, func(t blocks.Taint) bool { return t.Key == blocks.TaintNetwork })
 	}
 	taints := slices.Clone(n.Taints)
 	for key, is := range map[string]bool{"unschedulable": n.Unschedulable, "not-ready": n.NotReady, "out-of-service": n.OutOfService} {
@@ -589,6 +594,8 @@ func TestLawInRareStates(t *testing.T) {
 		"a block without an affinity is its node's, from whichever pool the node would claim": "node n0\nnode n1\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/28 size=30\npool third 10.0.2.0/26 size=29\n" +
 			"block 10.0.0.0/30 -\nblock 10.0.0.4/30 gone\nblock 10.0.0.8/30 n0\nfill 10.0.0.8/30 3 n0\nuse 10.0.0.11 red/p n0 pools4=third\nblock 10.0.0.12/30 gone\n" +
 			"block 10.0.2.0/29 n1\nblock 10.0.2.16/29 n2\nblock 10.0.2.24/29 gone\naffinity 10.0.2.24/29 gone\nblock 10.0.2.32/29 n3\n",
+		"v3.32 may take a block from which nodes get no tunnel address": "version v3.32.1\nconfig strict\nnode n0\nnode n1\nnode n2\nnode n3\nnode n4\npool first 10.0.0.0/29 size=30 vxlan=CrossSubnet\n" +
+			"pool third 10.0.2.0/30 size=30\nblock 10.0.0.0/30 n2\naffinity 10.0.0.0/30 n2\nblock 10.0.0.4/30 n4\naffinity 10.0.0.4/30 n4\nblock 10.0.2.0/30 n2\naffinity 10.0.2.0/30 n2\naffinity 10.0.9.0/30 gone\n",
 		"a node without a tunnel address can only borrow one": "node a\nnode b\npool pods 10.0.0.0/30 size=30 uses=Workload\npool tunnels 10.0.1.0/30 size=31 ipip=Always uses=Tunnel\n" +
 			"block 10.0.1.0/31 b\naffinity 10.0.1.0/31 b\nblock 10.0.1.2/31 b\naffinity 10.0.1.2/31 b\nalloc 10.0.1.0 node=b handle=ipip-tunnel-addr-b\n",
 		"a block that v3.32 gives to any node has an affinity of a node at its limit": "version v3.32.1\nconfig strict max=2\nnode n0\nnode n1\npool first 10.0.0.0/28 size=30\nblock 10.0.0.0/30 n0\naffinity 10.0.0.0/30 n0\n" +
@@ -699,6 +706,24 @@ func TestNodeWithoutAffinityIsFirst(t *testing.T) {
 	}
 }
 
+// TestPodsOfOneNodeClaimInAnyOrder: a node's next pod of one namespace may claim the last block of a
+// pool, unless a pod of another namespace has claimed a block for both first. That pod does not come
+// first for certain, so a plan that gives it an address takes nothing away.
+func TestPodsOfOneNodeClaimInAnyOrder(t *testing.T) {
+	st := parseState(t, "config strict\nnamespace red pools=second,first\nnamespace blue pools=second\nnode n0\nnode n1\npool first 10.0.0.0/30 size=30\npool second 10.0.1.0/29 size=30\n"+
+		"pool third 10.0.2.0/30 size=30\nblock 10.0.1.0/30 n1\naffinity 10.0.1.0/30 n1\nuse 10.0.1.0 blue/a n1\nfill 10.0.1.0/30 3 n1\nblock 10.0.2.0/30 n0\naffinity 10.0.2.0/30 n0\n"+
+		"use 10.0.2.0 red/b n0\nfill 10.0.2.0/30 2 n0\nalloc 10.0.2.3 pod=shop/x node=n0 handle=k8s-pod-network.x\n", 0)
+	a, first, second := capacity.NewAllocator(st), netip.MustParsePrefix("10.0.0.0/30"), netip.MustParsePrefix("10.0.1.0/29")
+	red := a.Assign(capacity.Request{Node: "n0", Family: blocks.IPv4, Use: blocks.UseWorkload, Pools: []netip.Prefix{second, first}})
+	blue := a.Assign(capacity.Request{Node: "n1", Family: blocks.IPv4, Use: blocks.UseWorkload, Pools: []netip.Prefix{second}})
+	if !red.Own("n0") || blue.Addr.IsValid() {
+		t.Errorf("before the plan, n0 gets %+v and then n1 %+v", red, blue)
+	}
+	if steps := checkLaws(t, st, lawRequests()); steps[repair.ReleaseIP] == 0 {
+		t.Error("the leaked address stays")
+	}
+}
+
 // TestOwnBlockCountsTowardsLimit: at its block limit, a node can claim only its own block without
 // an affinity. Then only as many pods move as certainly find an address.
 func TestOwnBlockCountsTowardsLimit(t *testing.T) {
@@ -722,6 +747,30 @@ func TestNoPodMovesToTheOnlySlotOfAnother(t *testing.T) {
 		p := Build(parseState(t, text+more, 0), repair.Request{Rehome: true, CordonFull: true, EvictSingletons: true})
 		if got := len(p.Steps) > 0; got != want {
 			t.Errorf("%q: steps %v, refused %+v", more, stepIDs(p), p.Refused)
+		}
+	}
+}
+
+// TestNoPodMovesThatTaintsKeepAway: no pod is evicted whose replacement could only start on a node with
+// a taint of the node life cycle, and no pod of a DaemonSet on a node that got a taint later.
+func TestNoPodMovesThatTaintsKeepAway(t *testing.T) {
+	const rehome = "budget none\nnode a\nnode b%s\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 b\naffinity 10.0.0.0/30 b\nuse 10.0.0.0 shop/x a of=ReplicaSet/web ready\n" +
+		"use 10.0.0.1 shop/y b of=ReplicaSet/web ready\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nfill 10.0.0.4/30 4 a\n"
+	const daemon = "budget none\nnode a%s\nnode b\nnode new\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nuse 10.0.0.0 shop/x a of=DaemonSet/log ready\n" +
+		"block 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nuse 10.0.0.4 shop/y a of=DaemonSet/log ready\nblock 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nuse 10.0.0.8 shop/z b noevict\n" +
+		"block 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\nuse 10.0.0.12 shop/v b noevict\n"
+	for taint, want := range map[string][2]bool{
+		"": {true, true}, "maintenance": {}, blocks.TaintNetwork: {}, blocks.LifeCycleTaints + "disk-pressure": {false, true},
+		blocks.LifeCycleTaints + "unschedulable": {true, true}, // without the cordon, it is about to go
+	} {
+		if taint != "" {
+			taint = " taint=" + taint
+		}
+		for i, text := range []string{rehome, daemon} {
+			p := Build(parseState(t, fmt.Sprintf(text, taint), 0), repair.Request{Rehome: i == 0, Consolidate: i == 1, CordonFull: true, EvictSingletons: true})
+			if got := slices.ContainsFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.EvictPod }); got != want[i] {
+				t.Errorf("%q: steps %v, refused %+v", text, stepIDs(p), p.Refused)
+			}
 		}
 	}
 }
