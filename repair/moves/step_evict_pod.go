@@ -174,6 +174,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 	consents := remedies.Consents{CordonFull: p.Request.CordonFull, EvictSingletons: p.Request.EvictSingletons}
 	whole := p.State.WholeBar(state.ReleaseReads, p.Only == "") // a pod that anyone may write stops no run
 	var out []remedies.Move
+	moves := map[*blocks.Workload]bool{}
 	now, later := remedies.Of(p.State).Rehomes()
 	for _, m := range slices.Concat(now, later) {
 		b := p.State.CoveringBlock(m.Addr)
@@ -186,6 +187,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		}
 		bar := remedies.Of(p.State).RehomeBar(m, consents)
 		switch {
+		case moves[m.Pod]: // it gives up its address of the other family, too
 		case bar.Code != "":
 			refuse(c, repair.Because(retainCodes[bar.Code], "%s", bar.Reason))
 		case whole.Code != "":
@@ -193,7 +195,7 @@ func rehomes(p *repair.Proposals, say bool) []remedies.Move {
 		case p.State.Cluster.Live && !p.State.BudgetsKnown: // reports read no budgets, so they offer it all the same
 			refuse(c, repair.Because(repair.RefusedNotRead, "PodDisruptionBudgets were not read, so it is unknown whether pod %s may be evicted", m.Pod.FullName()))
 		default:
-			out = append(out, m)
+			out, moves[m.Pod] = append(out, m), true
 		}
 	}
 	return out

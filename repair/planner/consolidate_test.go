@@ -196,3 +196,20 @@ func TestBarePodIsNotMadeAgain(t *testing.T) {
 		t.Errorf("steps %+v, warnings %q, refused %+v", p.Steps, p.Warnings, p.Refused)
 	}
 }
+
+// TestPodOfBothFamiliesMovesOnce: a pod that borrows an address of each family is evicted once,
+// for whichever address is requested.
+func TestPodOfBothFamiliesMovesOnce(t *testing.T) {
+	st := parseState(t, "budget none\nnode a\npool pods 10.0.0.0/29 size=30\npool six fd00::/125 size=126\nblock 10.0.0.0/30 gone\nalloc 10.0.0.0 pod=shop/x node=a handle=x\n"+
+		"block fd00::/126 gone\nalloc fd00:: pod=shop/x node=a handle=x\npod shop/x a 10.0.0.0,fd00:: of=ReplicaSet/web ready\n"+
+		"block 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nblock fd00::4/126 a\naffinity fd00::4/126 a\n", 0)
+	for pool, want := range map[string]string{"": "evict-pod:10.0.0.0", "six": "evict-pod:fd00::"} {
+		req := repair.Request{Rehome: true, EvictSingletons: true}
+		if pool != "" {
+			req.Pools = []string{pool}
+		}
+		if p := Build(st, req); !slices.Equal(stepIDs(p), []string{want}) || len(p.Refused) > 0 {
+			t.Errorf("pool %q: steps %v, refused %+v", pool, stepIDs(p), p.Refused)
+		}
+	}
+}
