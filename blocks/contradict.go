@@ -54,7 +54,7 @@ func (s *Snapshot) Contradiction(r Resource) string {
 			return cmp.Or(s.podsNamed(), s.calicoNodes(), s.nodesAgree(), s.podJoined(), s.podsOld())
 		},
 		Blocks: func() string {
-			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.attributesLeftOut(), s.ownersLeftOut(), firstOf(s.blockOlder()), firstOf(s.blocksOld()))
+			return cmp.Or(s.addressesUsed(), s.ownersConfirmed(), s.blockJoined(), s.blocksNamed(), s.attributesLeftOut(), s.nullsLeftOut(), s.ownersLeftOut(), firstOf(s.blockOlder()), firstOf(s.blocksOld()))
 		},
 	}[r]
 	if why == nil {

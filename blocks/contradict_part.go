@@ -137,6 +137,18 @@ func (s *Snapshot) attributesLeftOut() string {
 	return ""
 }
 
+// nullsLeftOut names a block whose allocations lack exactly the free addresses, which are null.
+func (s *Snapshot) nullsLeftOut() string {
+	for i := range s.Blocks {
+		b := &s.Blocks[i]
+		want, ok := Addresses(b.CIDR).Int()
+		if free := len(b.Unallocated); ok && free > 0 && len(b.Ordinals)+free == want && !slices.Contains(b.Ordinals, Free) {
+			return fmt.Sprintf("the allocations of block %s lack its %d free addresses, which are null: null values were left out", b.CIDR, free)
+		}
+	}
+	return ""
+}
+
 // nodesAgree counts the pods that run on the node that the block records for their address. A pod
 // never moves, so if they differ, nodes were renamed in one of the kinds.
 func (s *Snapshot) nodesAgree() string {

@@ -10,14 +10,18 @@ import (
 // addresses of most pods were replaced or left out.
 func PodsLeftOut(s *Snapshot) string {
 	exists, ready, inNamespace, onNode, daemons := existing(s.Namespaces), map[string]bool{}, map[string]bool{}, map[string]bool{}, false
+	bare := map[Key]bool{} // pods without node and phase, which may be manifests
 	_, some := NamespaceLeftOut(s)
 	var addresses references // of Ready pods
 	for i := range s.Nodes {
 		ready[s.Nodes[i].Name] = s.Nodes[i].Ready
 	}
 	for _, w := range s.Workloads {
-		if w.Node != "" && w.Phase == "" && w.Extras().Partial == "" {
-			return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", w.FullName())
+		if w.Phase == "" && w.Extras().Partial == "" {
+			if w.Node != "" {
+				return noPhase(w.Key())
+			}
+			bare[w.Key()] = true
 		}
 		if w.Ready && !w.HostNetwork {
 			addresses.add(len(w.StatusIPs)+len(w.AnnotationIPs) > 0, "")
@@ -29,6 +33,8 @@ func PodsLeftOut(s *Snapshot) string {
 		for j := range s.Blocks[i].Attributes {
 			switch a := &s.Blocks[i].Attributes[j]; {
 			case a.Pod == "":
+			case bare[Key{a.Namespace, a.Pod}]:
+				return noPhase(Key{a.Namespace, a.Pod})
 			case !inNamespace[a.Namespace] && (exists[a.Namespace] || some || len(exists) == 0 || a.Namespace == "kube-system"):
 				return fmt.Sprintf("blocks name pods of namespace %q, and the files hold none of them", a.Namespace)
 			case daemons && ready[a.Node] && !onNode[a.Node]:
@@ -49,6 +55,10 @@ func PodsLeftOut(s *Snapshot) string {
 		return fmt.Sprintf("%d of %d Ready pods have no address, and kubelets report one before: the addresses were left out", addresses.missing, addresses.found+addresses.missing)
 	}
 	return ""
+}
+
+func noPhase(pod Key) string {
+	return fmt.Sprintf("pod %s has no status.phase, which the API server always sets", pod)
 }
 
 // NodeLeftOut returns a Ready pod whose Node is absent: Kubernetes deletes the pods of a deleted

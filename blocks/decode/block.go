@@ -112,11 +112,8 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 		b.Ordinals = ordinals(r, b.Ordinals[:0])
 	case "unallocated":
 		b.Unallocated = b.Unallocated[:0]
-		r.Array(func(i int) {
-			if i == maxOrdinals {
-				tooLong(r)
-			}
-			if n, ok := r.Int32(); ok && i < maxOrdinals {
+		perOrdinal(r, func() {
+			if n, ok := r.Int32(); ok {
 				b.Unallocated = append(b.Unallocated, n)
 			}
 		})
@@ -125,14 +122,7 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 		if b.Attributes = nil; len(b.Ordinals) > 0 {
 			b.Attributes = make([]blocks.Attributes, 0, min(int(slices.Max(b.Ordinals))+1, len(b.Ordinals)))
 		}
-		r.Array(func(i int) {
-			if i == maxOrdinals {
-				tooLong(r)
-			}
-			if i < maxOrdinals {
-				b.Attributes = append(b.Attributes, d.attributes(r))
-			}
-		})
+		perOrdinal(r, func() { b.Attributes = append(b.Attributes, d.attributes(r)) })
 		b.Attributes = slices.Clip(b.Attributes)
 	case "sequenceNumberForAllocation":
 		b.OrdinalSequences = ordinalSequences(r)
@@ -143,8 +133,16 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 	}
 }
 
-func tooLong(r *JSONReader) {
-	r.Fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
+// perOrdinal reads an array with at most an element for each address of a block.
+func perOrdinal(r *JSONReader, element func()) {
+	r.Array(func(i int) {
+		switch {
+		case i < maxOrdinals:
+			element()
+		case i == maxOrdinals:
+			r.Fault("has more than " + strconv.Itoa(maxOrdinals) + " entries")
+		}
+	})
 }
 
 // ordinals decodes a block's allocations: for each address an index into the attributes, or null.
@@ -154,20 +152,14 @@ func ordinals(r *JSONReader, out []int32) []int32 {
 	if out == nil {
 		out = make([]int32, 0, 64)
 	}
-	r.Array(func(i int) {
-		switch {
-		case i == maxOrdinals:
-			tooLong(r)
-		case i > maxOrdinals:
-		case r.Null():
+	perOrdinal(r, func() {
+		if r.Null() {
 			out = append(out, blocks.Free)
-		default:
-			if n, ok := r.Int32(); ok {
-				if n < 0 {
-					n = math.MaxInt32
-				}
-				out = append(out, n)
+		} else if n, ok := r.Int32(); ok {
+			if n < 0 {
+				n = math.MaxInt32
 			}
+			out = append(out, n)
 		}
 	})
 	return slices.Clip(out)

@@ -343,15 +343,20 @@ func (r *JSONReader) Int32() (int32, bool) {
 	return int32(min(max(n, math.MinInt32), math.MaxInt32)), ok
 }
 
-// integer reads a number without fraction and exponent.
+// integer reads a number without fraction. Programs that read JSON into floats write integers as 26.0
+// and 1.7e+18, so a dump may have passed through one; the API server writes neither.
 func (r *JSONReader) integer() ([]byte, bool) {
 	if !r.is('0', "an integer") {
 		return nil, false
 	}
 	raw := r.Raw()
 	if bytes.ContainsAny(raw, ".eE") {
-		r.Fault("is " + Clip(raw) + ", not an integer")
-		return nil, false
+		f, _ := strconv.ParseFloat(string(raw), 64)
+		if f != math.Trunc(f) || math.Abs(f) >= 1<<63 {
+			r.Fault("is " + Clip(raw) + ", not an integer")
+			return nil, false
+		}
+		return strconv.AppendInt(nil, int64(f), 10), r.err == nil
 	}
 	return raw, r.err == nil
 }

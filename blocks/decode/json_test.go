@@ -49,6 +49,8 @@ func TestJSONReaderKeepsDigits(t *testing.T) {
 		"18446744073709551615": 1<<64 - 1,
 		"1763632800123456789":  1763632800123456789,
 		"0":                    0,
+		"26.0":                 26,
+		"1.7636328001e+18":     1763632800100000000,
 	} {
 		r := NewJSONReader([]byte(text))
 		if got, ok := r.uint(); !ok || got != want || len(r.Faults) > 0 {
@@ -59,7 +61,8 @@ func TestJSONReaderKeepsDigits(t *testing.T) {
 		"18446744073709551616": "is 18446744073709551616, not an integer from 0 to 2^64-1",
 		"-1":                   "is -1, not an integer from 0 to 2^64-1",
 		"1.5":                  "is 1.5, not an integer",
-		"1e3":                  "is 1e3, not an integer",
+		"1e-3":                 "is 1e-3, not an integer",
+		"1e19":                 "is 1e19, not an integer",
 		`"5"`:                  "is a string, not an integer",
 	} {
 		r := NewJSONReader([]byte(text))

@@ -193,6 +193,30 @@ func TestContradictions(t *testing.T) {
 		{"blocks without the list of their free addresses", "story", each("ipamblocks", "    unallocated:"), []string{
 			"ipamblocks: the files hold 2 of the 4 blocks*" + left,
 			`ipamblocks.yaml: ipamblocks "10-64-75-128-26" spec.unallocated: is missing`, `ipamblocks.yaml: ipamblocks "10-64-75-192-26" spec.unallocated: is missing`}},
+		{"blocks without null values", "story", each("ipamblocks", "    - null"), []string{"ipamblocks: the allocations of block 10.64.75.128/26 lack its 54 free addresses, which are null: null values were left out"}},
+		{"a block that lacks a null value", "story", func(_ *testing.T, d dump) {
+			for i := range d["ipamblocks"].items {
+				o := &d["ipamblocks"].items[i]
+				if j := slices.Index(o.lines, "    - null\n"); j > 0 {
+					o.lines = slices.Delete(slices.Clone(o.lines), j, j+1)
+				}
+			}
+		}, nil},
+		{"integers as floats", "story", func(_ *testing.T, d dump) {
+			for _, kind := range []string{"ipamblocks", "ippools", "ipamhandles"} {
+				d.each(kind, func(o object) object {
+					for i, line := range o.lines {
+						o.lines[i] = regexp.MustCompile(`^(.*: |    - )(\d+)\n$`).ReplaceAllStringFunc(line, func(l string) string { return strings.TrimSuffix(l, "\n") + ".0\n" })
+					}
+					return o
+				})
+			}
+		}, nil},
+		{"pods without node and status", "story", func(_ *testing.T, d dump) {
+			for _, member := range []string{"    nodeName:", "  status:"} {
+				d.each("pods", func(o object) object { return o.without(member) })
+			}
+		}, []string{"pods: pod * has no status.phase, which the API server always sets"}},
 		{"a block without sequence number", "story", one("ipamblocks", "    sequenceNumber:"), []string{`ipamblocks.yaml: ipamblocks "10-64-75-0-26" spec.sequenceNumber: is missing`}},
 		{"an affinity without state", "story", one("blockaffinities", "    state:"), []string{`blockaffinities.yaml: blockaffinities "*" spec.state: is missing`}},
 		{"a KubeControllersConfiguration without controllers", "story", one("kubecontrollersconfigurations", "    controllers:"), []string{`kubecontrollersconfigurations.yaml: kubecontrollersconfigurations: object "default": spec.controllers is missing`}},

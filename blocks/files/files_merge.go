@@ -229,8 +229,12 @@ func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 			missing++
 		}
 	}
-	if missing > 0 {
+	switch {
+	case missing == 0:
+	case f.native.of(decode.KindOf(blocks.Blocks)).Found(): // one of the groups counts
 		f.warn("left out %d %s that only the other API group has", missing, chosen.Kind.Resource)
+	default: // the aggregated API shows the objects of the other group
+		chosen.Gaps = append(chosen.Gaps, blocks.Gap{Resource: chosen.Kind.Resource, Reason: fmt.Sprintf("those of %s lack %d that the files hold of %s", decode.GroupCRD, missing, decode.GroupNative)})
 	}
 	return chosen
 }

@@ -530,6 +530,16 @@ func TestBothGroupsInFiles(t *testing.T) {
 		t.Errorf("warnings %v", warnings)
 	}
 
+	// Without blocks of the newer group, both show the same objects.
+	affinity := func(node string) string {
+		return "apiVersion: " + decode.GroupCRD + "\nkind: BlockAffinity\nmetadata: {name: " + node + "-10-0-0-0-26}\nspec: {cidr: 10.0.0.0/26, node: " + node + ", state: confirmed}\n"
+	}
+	s, _ = read(t, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": affinity("n1"), "c.yaml": native(affinity("n1")), "d.yaml": native(affinity("n2"))}))
+	want := blocks.Gap{Resource: blocks.Affinities, Reason: "those of crd.projectcalico.org/v1 lack 1 that the files hold of projectcalico.org/v3"}
+	if len(s.Affinities) != 1 || !slices.Contains(s.Gaps, want) {
+		t.Errorf("%d affinities, gaps %v", len(s.Affinities), s.Gaps)
+	}
+
 	// Pools are often dumped through Calico's aggregated API.
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": blockYAML, "b.yaml": native(poolYAML)}))
 	if len(s.Blocks) != 1 || len(s.Pools) != 1 || s.Cluster.APIGroup != decode.GroupCRD {
