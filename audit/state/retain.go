@@ -102,10 +102,12 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if name, unread := st.UnreadPod(); unread {
 		r.retain(RetainNotRead, "not evaluated: pod %s could not be read, and may use an address of it", name)
 	}
-	if own := b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize; !own && st.PoolMayCover(b.CIDR) {
+	host := b.Owner.Node()
+	h := st.nodeStates[host]
+	alone := b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize && (h == nil || h.Node == nil) // no node keeps it, in whichever pool
+	if !alone && st.PoolMayCover(b.CIDR) {
 		r.retain(RetainNotRead, "not evaluated: its pool may be one that cannot be read, and may need it")
 	}
-	host := b.Owner.Node()
 	if host == "" {
 		return
 	}
@@ -129,13 +131,12 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	if own == 0 && st.AffinityMayExist(b.CIDR, host) {
 		r.retain(RetainNotRead, "not evaluated: its affinity may be one that cannot be read")
 	}
-	if h := st.nodeStates[host]; h != nil {
-		switch {
-		case h.Node == nil && st.UnreadableNode(h.Name):
-			r.retain(RetainNotRead, "not evaluated: its node could not be read")
-		case h.Node != nil && h.Node.FromFlannel():
-			r.retain(RetainSpecial, "its node is being moved from Flannel")
-		}
+	switch {
+	case h == nil:
+	case h.Node == nil && st.UnreadableNode(h.Name):
+		r.retain(RetainNotRead, "not evaluated: its node could not be read")
+	case h.Node != nil && h.Node.FromFlannel():
+		r.retain(RetainSpecial, "its node is being moved from Flannel")
 	}
 }
 

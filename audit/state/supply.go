@@ -220,7 +220,7 @@ func (c *supply) savedForOthers(b *Block) bool {
 	linked := func(a *blocks.Affinity) bool {
 		return a.Owner != b.Owner && c.st.seen(a) && !c.st.Vanished(a.Owner.Node())
 	}
-	return c.mayTake(b) && (h != nil && limited(h) || c.st.firstGap(false, blocks.Pools, blocks.Blocks, blocks.Affinities) != nil || slices.ContainsFunc(c.st.AffinitiesOf(b.CIDR), linked) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
+	return c.mayTake(b) && (h != nil && limited(h) || c.st.firstGap(false, ReleaseReads...) != nil || slices.ContainsFunc(c.st.AffinitiesOf(b.CIDR), linked) || slices.ContainsFunc(c.st.Pools, func(q *Pool) bool {
 		p := b.Pool
 		return q == p && c.unlinked[p] || q != p && q.Family() == p.Family() && c.st.usedTogether(p, q) &&
 			(c.unlinked[q] || c.st.IsAskedFor(p) || c.st.IsAskedFor(q) || q.NodeSelector != p.NodeSelector || q.NamespaceSelector != p.NamespaceSelector || c.st.TunnelOfOne(p.Pool, q.Pool))

@@ -165,7 +165,9 @@ func TestOmissionsThatBrokeOnce(t *testing.T) {
 		{drawnDump{2, 370}, "undecodable one of blockaffinities"},
 		{drawnDump{3, 49}, "undecodable one of pods"},
 		{drawnDump{3, 79}, "cut off blockaffinities"},
+		{drawnDump{3, 544}, "undecodable one of ippools"},
 		{drawnDump{3, 553}, "cut off blockaffinities"},
+		{drawnDump{11, 189}, "undecodable one of pods"},
 	} {
 		if checkDrawn(t, x.dump, x.omission, map[string]int{}) == 0 {
 			t.Errorf("random state %d of seed %d has no omission %q", x.dump.state, x.dump.seed, x.omission)
