@@ -49,6 +49,22 @@ func TestReplacedWhenAsManyAreReady(t *testing.T) {
 	}
 }
 
+// TestMissingReplacement: the run says why an eviction is not complete: no replacement was created,
+// or it waits for a node or for an address.
+func TestMissingReplacement(t *testing.T) {
+	before := parsed(t, threeOfWeb+"use 10.0.0.1 shop/web-1 a ready of=ReplicaSet/web\n")
+	for now, want := range map[string]string{
+		"": "ReplicaSet web has not created its replacement yet",
+		"pod shop/web-2 - phase=Pending of=ReplicaSet/web\n": "its replacement shop/web-2 waits for a node",
+		"pod shop/web-2 b phase=Pending of=ReplicaSet/web\n": "its replacement shop/web-2 waits for an address on b",
+		"use 10.0.0.17 shop/web-2 b of=ReplicaSet/web\n":     "its replacement shop/web-2 is not ready yet (Running)",
+	} {
+		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+now), evictionOf("web-1", "10.0.0.1")); done || err != nil || !strings.HasPrefix(waits, want) {
+			t.Errorf("%q: done %t, waits because %q (%v), want %q", now, done, waits, err, want)
+		}
+	}
+}
+
 // TestEndingPodIsMissing: no pod is evicted while another pod of its controller is not ready or is
 // terminating. A terminating pod reports Ready until its process stops.
 func TestEndingPodIsMissing(t *testing.T) {

@@ -311,6 +311,9 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 		return n
 	}
 	waits, done = "its replacement does not exist yet", len(has) >= len(had) && ready(has) >= ready(had)
+	if len(had) > 0 {
+		waits = fmt.Sprintf("%s %s has not created its replacement yet (its events name a quota or an admission policy that rejects it)", had[0].Controller.Kind, had[0].Controller.Name)
+	}
 	for _, w := range has {
 		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID() == w.UID() }) {
 			continue
@@ -322,8 +325,10 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 		}
 		if !w.Ready {
 			done = false
-			waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), phrase.OrNone(w.Phase))
-			if w.Waiting() {
+			switch waits = fmt.Sprintf("its replacement %s is not ready yet (%s)", w.FullName(), phrase.OrNone(w.Phase)); {
+			case w.Node == "":
+				waits = fmt.Sprintf("its replacement %s waits for a node", w.FullName())
+			case w.Waiting():
 				waits = fmt.Sprintf("its replacement %s waits for an address on %s", w.FullName(), w.Node)
 			}
 		}
