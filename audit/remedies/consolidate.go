@@ -149,14 +149,14 @@ func (st *Remedies) LackingBlocks() (out blocks.Names) {
 }
 
 // lacksBlock reports whether a node takes pods, has no usable block of a family, and cannot claim
-// one.
+// one. Pods of a node that is not ready would not start with a block either.
 func (st *Remedies) lacksBlock(n *state.NodeBlockStatus) bool {
 	if n == nil {
 		return false
 	}
 	node := n.Host.Node
 	takesPods := n.Host.Schedulable && !node.Unschedulable || node.Ours != "" && !node.OutOfService && len(node.KeepsAway()) == 0
-	if !takesPods || node.Windows || leaving(node) || !n.NoBlock() || st.DoubtOf(n) != "" {
+	if !takesPods || node.NotReady || node.Windows || leaving(node) || !n.NoBlock() || st.DoubtOf(n) != "" {
 		return false
 	}
 	return n.Cause.Shortfall()
@@ -234,6 +234,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 			c.bar(netip.Addr{}, "%s, and no block records it: the block's next owner would assign it again", who)
 		}
 		return // only the claim remains
+	case node.Node.NotReady:
+		c.bar(netip.Addr{}, "%s is not ready, so none of its pods would start with the block", c.For)
+		return
 	case !st.lacksBlock(node.StatusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return

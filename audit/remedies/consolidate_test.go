@@ -84,6 +84,7 @@ func TestConsolidations(t *testing.T) {
 		"pools by annotation":      {pod, pod + " pools=pods", "pod shop/web-6 asks for pools by name"},
 		"only where it is":         {pod, pod + " on=disk=ssd\nnode c label=disk=ssd", "10.0.0.25: pod shop/web-6 may only run on c (its nodeSelector and node affinity: disk in (ssd)), where no address of the node's own is left for it"},
 		"nowhere":                  {pod, pod + " on=disk=ssd", "10.0.0.25: pod shop/web-6 may run on no node that exists (its nodeSelector and node affinity: disk in (ssd))"},
+		"a needy, dead node":       {"node new", "node new notready", ""},
 		"a node that has but one":  {"block 10.0.0.16/29 b", "block 10.0.0.16/29 b deleted", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,6 +197,7 @@ func TestBegun(t *testing.T) {
 		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred []"}},
 		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
 		"not ours":                   {shortage + "reserve 10.0.0.0/29", nil},
+		"for a node not ready":       {strings.Replace(shortage, "node new", "node new notready", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [new is not ready, so none of its pods would start with the block]"}},
 		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [new does not need a block any more]"}},
 		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons none, cordoned none, over false, barred [other or a no longer exists]"}},
 	} {
