@@ -17,10 +17,10 @@ block 10.0.0.16/28 b
 affinity 10.0.0.16/28 b
 `
 
-func evictionOf(pod, ip string) *repair.Step {
+func evictionOfWeb1() *repair.Step {
 	return &repair.Step{
-		Kind: repair.EvictPod, Target: state.Subject{Kind: "IP", IP: ip, Node: "a"},
-		Guards: repair.Guards(repair.GuardPod, "shop/"+pod, repair.GuardController, "uid-shop-web", repair.GuardPodUID, "uid-"+pod, repair.GuardBlock, "10.0.0.0/28"),
+		Kind: repair.EvictPod, Target: state.Subject{Kind: "IP", IP: "10.0.0.1", Node: "a"},
+		Guards: repair.Guards(repair.GuardPod, "shop/web-1", repair.GuardController, "uid-shop-web", repair.GuardPodUID, "uid-web-1", repair.GuardBlock, "10.0.0.0/28"),
 	}
 }
 
@@ -43,7 +43,7 @@ func TestReplacedWhenAsManyAreReady(t *testing.T) {
 		"only the new one is":      {strings.ReplaceAll(left, " ready", "") + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
 		"another ends meanwhile":   {strings.Replace(left, "web-2 a ready", "web-2 a ready terminating", 1) + "use 10.0.0.17 shop/web-4 b ready of=ReplicaSet/web\n", false},
 	} {
-		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+c.now), evictionOf("web-1", "10.0.0.1")); done != c.done || err != nil {
+		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+c.now), evictionOfWeb1()); done != c.done || err != nil {
 			t.Errorf("%s: replaced is %t (%s, %v), want %t", name, done, waits, err, c.done)
 		}
 	}
@@ -59,7 +59,7 @@ func TestMissingReplacement(t *testing.T) {
 		"pod shop/web-2 b phase=Pending of=ReplicaSet/web\n": "its replacement shop/web-2 waits for an address on b",
 		"use 10.0.0.17 shop/web-2 b of=ReplicaSet/web\n":     "its replacement shop/web-2 is not ready yet (Running)",
 	} {
-		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+now), evictionOf("web-1", "10.0.0.1")); done || err != nil || !strings.HasPrefix(waits, want) {
+		if done, waits, err := replacedPod(before, parsed(t, threeOfWeb+now), evictionOfWeb1()); done || err != nil || !strings.HasPrefix(waits, want) {
 			t.Errorf("%q: done %t, waits because %q (%v), want %q", now, done, waits, err, want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestEndingPodIsMissing(t *testing.T) {
 		"one is, and one waits": {"use 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\npod shop/web-3 b of=ReplicaSet/web phase=Pending\n", "shop/web-3"},
 	} {
 		got := ""
-		if w := missingBeside(parsed(t, threeOfWeb+evicted+c.other), evictionOf("web-1", "10.0.0.1")); w != nil {
+		if w := missingBeside(parsed(t, threeOfWeb+evicted+c.other), evictionOfWeb1()); w != nil {
 			got = w.FullName()
 		}
 		if got != c.missing {
@@ -92,7 +92,7 @@ func TestEndingPodIsMissing(t *testing.T) {
 // TestMissingBeside: no pod is evicted while another pod of its controller is missing, unless that
 // one waits for the block that is freed, and a budget limits how many may be missing.
 func TestMissingBeside(t *testing.T) {
-	s := evictionOf("web-1", "10.0.0.1")
+	s := evictionOfWeb1()
 	s.Guards = append(s.Guards, repair.Guard{Name: repair.GuardForNode, Value: "b"})
 	const web = "use 10.0.0.1 shop/web-1 a of=ReplicaSet/web\nuse 10.0.0.2 shop/web-2 a ready of=ReplicaSet/web\n"
 	const waits = "pod shop/web-3 b phase=Pending of=ReplicaSet/web label=app=web\n"
