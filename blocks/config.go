@@ -116,6 +116,8 @@ type FelixConfig struct {
 	// VXLANEnabled and IPIPEnabled turn tunnels on or off regardless of the pools; nil leaves it to
 	// the pools (before Calico v3.23: off).
 	VXLANEnabled, IPIPEnabled *bool
+	// VXLANPort and VXLANVNI are those of VXLAN packets; 0 means Felix's default.
+	VXLANPort, VXLANVNI int
 	// FloatingIPs is "Enabled" if Felix translates the floating IPs of pods. Empty means Disabled, since
 	// Calico v3.21.5, v3.22.2 and v3.23.
 	FloatingIPs string

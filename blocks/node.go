@@ -223,10 +223,33 @@ type Extras struct {
 	NetworkStatus bool
 	// Interfaces are the names in the network status, except the cluster's own network.
 	Interfaces []string
+	// Env holds environment variables of a calico-node pod: "" for a value from another object, such
+	// as a ConfigMap.
+	Env map[string]string
+	// Upgrades is true if the pod is of calico-node, and its init container [UpgradeIPAM] has not
+	// ended.
+	Upgrades bool
 	// AsksNetworks are the networks that the pod asks for (k8s.v1.cni.cncf.io/networks), as
 	// "namespace/name"; empty if they cannot be parsed.
 	AsksNetworks []string
 }
+
+// Environment variables of calico-node. Felix's override its FelixConfiguration. The CIDRs are of
+// the pools that calico-node creates if there are none (node/pkg/lifecycle/startup).
+const (
+	FelixVXLANPort = "FELIX_VXLANPORT"
+	FelixVXLANVNI  = "FELIX_VXLANVNI"
+	FelixVXLAN     = "FELIX_VXLANENABLED"
+	FelixIPIP      = "FELIX_IPINIPENABLED"
+	DetectIPv4     = "IP_AUTODETECTION_METHOD"
+	DetectIPv6     = "IP6_AUTODETECTION_METHOD"
+	PoolCIDRv4     = "CALICO_IPV4POOL_CIDR"
+	PoolCIDRv6     = "CALICO_IPV6POOL_CIDR"
+)
+
+// UpgradeIPAM is the init container of calico-node that moves host-local's records into blocks. It
+// locks the datastore meanwhile (cni-plugin pkg/upgrade).
+const UpgradeIPAM = "upgrade-ipam"
 
 // Lacks returns the networks that a pod asks for and that its network status lacks. Old releases of
 // Multus write the name of the CNI configuration instead of the attachment's, so only their number

@@ -51,12 +51,14 @@ var poolNoTunnelAddress = audit.Check{
 			}
 		}
 		for _, p := range st.Pools {
-			if field, off, unset := tunnels.Off(st, p); off {
+			if field, variable, off, unset := tunnels.Off(st, p); off {
+				where, fix := "FelixConfiguration default turns it off ("+field+": false)", remedies.SetFelix(field)
+				if variable != "" {
+					where, fix = "the environment variable "+variable+" of calico-node turns it off", remedies.UnsetVariable(variable)
+				}
 				x := audit.Finding{
-					Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p),
-					Message: fmt.Sprintf("pool %s uses %s, and FelixConfiguration default turns it off (%s: false), so no node sets up tunnels to the pods of others", p.Name, tunnels.Encapsulation(p), field),
-					Remedies: []remedies.Remedy{remedies.ByHand("remove "+field+" from the FelixConfiguration, or set it to true, unless an environment variable of calico-node (FELIX_…) sets it", "Felix sets up the tunnels", "none",
-						"kubectl get felixconfigurations default -o yaml")},
+					Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: []remedies.Remedy{fix},
+					Message: fmt.Sprintf("pool %s uses %s, and %s, so no node sets up tunnels to the pods of others", p.Name, tunnels.Encapsulation(p), where),
 				}
 				if unset {
 					x.Severity, x.Message = state.Warning, fmt.Sprintf("pool %s uses VXLAN, and FelixConfiguration default does not turn it on (%s: true), which Calico before v3.23 requires", p.Name, field)

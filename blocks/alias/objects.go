@@ -20,6 +20,7 @@ var words = []string{
 	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", "InternalIP", string(apiv3.AllServices), string(apiv3.RequestedServicesOnly), "VirtualMachine", "VirtualMachineInstance", "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", "-felix-ready", "-felix-live", "-bird-ready", "-bird-live", string(apiv3.Accept), string(apiv3.Reject),
 	string(apiv3.Equal), string(apiv3.NotEqual), string(apiv3.In), string(apiv3.NotIn), string(apiv3.BGPFilterSourceRemotePeers),
 	string(blocks.Pending), string(blocks.Confirmed), string(blocks.PendingDeletion), string(blocks.HostOwner), string(blocks.VirtualOwner),
+	"true", "false", blocks.UpgradeIPAM, blocks.FelixVXLANPort, blocks.FelixVXLANVNI, blocks.FelixVXLAN, blocks.FelixIPIP, blocks.DetectIPv4, blocks.DetectIPv6, blocks.PoolCIDRv4, blocks.PoolCIDRv6,
 	blocks.TypeIPIP, blocks.TypeVXLAN, blocks.TypeVXLANv6, blocks.TypeWireguard, blocks.TypeWireguardV6,
 }
 

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
 
 // A Decoder decodes objects of one kind into records. It is not safe for concurrent use,
@@ -53,7 +54,7 @@ type SharedStrings struct {
 	texts       map[string]string
 	controllers map[string]*blocks.Controller // by UID, kind and name
 	sets        map[string]map[string]string  // labels, by their string form
-	facts       map[string]*facts             // by the text of [rules]
+	facts       map[string]*podspec.Facts     // by the text of [rules]
 	resources   map[string]blocks.Quantities  // by their JSON
 }
 

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
 
 // Calico's annotations on nodes (libcalico-go backend/k8s/resources/node.go).
@@ -221,5 +222,5 @@ func (s *SharedStrings) allocatable(r *JSONReader) blocks.Quantities {
 	if err := json.Unmarshal(text, &list); err != nil {
 		r.Fault("has an entry that cannot be parsed")
 	}
-	return shared(s, &s.resources, text, func() blocks.Quantities { return resourcesOf(list) })
+	return shared(s, &s.resources, text, func() blocks.Quantities { return podspec.Quantities(list) })
 }

@@ -51,6 +51,7 @@ func podMask(labels *fieldMask) *fieldMask {
 		object("status", 3,
 			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
 			listOf("containerStatuses", 8, needing("finishedAt", object("", 0, object("state", 2, object("terminated", 3, timeField("finishedAt", 6)))))),
+			&fieldMask{key: "initContainerStatuses", num: 10, schema: schemaList, parts: []*fieldMask{upgradeIPAM}, by: map[string]*fieldMask{blocks.UpgradeIPAM: upgradeIPAM}},
 			value("phase", 1, classWord),
 			value("podIP", 6, classAddresses),
 			listOf("podIPs", 12, object("", 0, value("ip", 1, classAddresses))),
@@ -63,6 +64,9 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks, annotationAsks: classAsks,
 	annotationAddresses: classAddressJSON, annotationFloating: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
 }}
+
+// upgradeIPAM keeps the status of an init container.
+var upgradeIPAM = object("", 0, value("name", 1, classWord), &fieldMask{key: "ready", num: 4, schema: schemaBool, class: classNumber})
 
 // condition keeps type, status and time of an entry of status.conditions.
 var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord), timeField("lastTransitionTime", 4))
@@ -82,6 +86,7 @@ func annotationField(key string) string { return "metadata.annotations[" + key +
 func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
+	upgrades := false     // its init container upgrade-ipam has not ended
 	kept := &d.rules
 	*kept = rules{kept.where[:0], kept.tolerates[:0], kept.others[:0]}
 	d.object(r, &p.Meta, metaHooks{
@@ -136,6 +141,22 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 					}
 				})
 			})
+		case "initContainerStatuses":
+			asOne(r, func() {
+				r.Array(func(int) {
+					named, ready := false, false
+					r.Object(func(key []byte) {
+						switch string(key) {
+						case "name":
+							name, _ := r.str()
+							named = string(name) == blocks.UpgradeIPAM
+						case "ready":
+							ready, _ = r.Boolean()
+						}
+					})
+					upgrades = upgrades || named && !ready
+				})
+			})
 		case "containerStatuses":
 			asOne(r, func() {
 				at := func(key []byte) {
@@ -164,9 +185,15 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	}
 	kept.where = append(kept.where, kept.tolerates...)
 	where, others := d.factsOf(r, kept.where), d.factsOf(r, kept.others)
-	p.Labels, p.Placement, p.Scheduling = d.Strings.labels(p.Labels), where.placement, others.scheduling
-	p.FelixOnly, p.HasScratch, p.RunsOnce = others.felixOnly, others.scratch, others.once
-	p.HasClaim = others.claimed || others.hostBound && !p.OfDaemonSet() // on its own node, it finds its data again
+	p.Labels, p.Placement, p.Scheduling = d.Strings.labels(p.Labels), where.Placement, others.Scheduling
+	p.FelixOnly, p.HasScratch, p.RunsOnce = others.FelixOnly, others.HasScratch, others.RunsOnce
+	if others.Env != nil && p.CalicoNode() {
+		p.Extend().Env = others.Env
+	}
+	if upgrades && p.CalicoNode() {
+		p.Extend().Upgrades = true
+	}
+	p.HasClaim = others.Claimed || others.HostBound && !p.OfDaemonSet() // on its own node, it finds its data again
 	// status.podIP repeats the first of podIPs. Clusters older than dual-stack only have
 	// status.podIP.
 	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {

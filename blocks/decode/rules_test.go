@@ -2,6 +2,7 @@ package decode
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -96,6 +97,45 @@ func TestAttachedVolumes(t *testing.T) {
 			if got := all[blocks.Workload](decodeOne(t, KindOf(blocks.Pods), object))[0].HasClaim; got != binds {
 				t.Errorf("the volume %s of a pod of a %s binds it: %t, not %t", source, owner, got, binds)
 			}
+		}
+	}
+}
+
+// TestAgentEnvironment: of calico-node, the environment and the unfinished init container upgrade-ipam
+// are decoded from JSON, from protobuf and from a saved snapshot. An anonymized one names no machine.
+// Other pods have none.
+func TestAgentEnvironment(t *testing.T) {
+	yes := true
+	env := []corev1.EnvVar{{Name: "WAIT_FOR_DATASTORE", Value: "true"}, {Name: "FELIX_VXLANPORT", Value: "4789"}, {Name: "FELIX_VXLANENABLED", Value: "true"},
+		{Name: "FELIX_IPINIPENABLED", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{Key: "ipip"}}}, {Name: "CALICO_IPV4POOL_CIDR", Value: "10.244.0.0/16"}, {Name: "IP_AUTODETECTION_METHOD", Value: "can-reach=2001:db8::1"}}
+	for _, c := range []struct {
+		controller string
+		ended, has bool
+	}{{"calico-node", false, true}, {"calico-node", true, true}, {"rke2-canal", false, true}, {"web", false, false}} {
+		pod := corev1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "kube-system", OwnerReferences: []metav1.OwnerReference{{Kind: "DaemonSet", Name: c.controller, UID: "u", Controller: &yes}}},
+			Spec:   corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{Name: "calico-node", Env: env}}},
+			Status: corev1.PodStatus{Phase: "Pending", InitContainerStatuses: []corev1.ContainerStatus{{Name: "install-cni", RestartCount: 1}, {Name: "upgrade-ipam", Ready: c.ended}}}}
+		want := map[string]string{"FELIX_VXLANPORT": "4789", "FELIX_VXLANENABLED": "true", "FELIX_IPINIPENABLED": "", "CALICO_IPV4POOL_CIDR": "10.244.0.0/16", "IP_AUTODETECTION_METHOD": "can-reach=2001:db8::1"}
+		if !c.has {
+			want = nil
+		}
+		out := bothWays(t, KindOf(blocks.Pods), &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod}})
+		noGaps(t, out)
+		text, err := json.Marshal(pod)
+		must(t, err)
+		plain := KindOf(blocks.Pods).AppendSaved(nil, "v1", Object{Text: text}, nil)
+		for _, w := range []blocks.Workload{all[blocks.Workload](out)[0], all[blocks.Workload](decodeOne(t, KindOf(blocks.Pods), string(plain)))[0]} {
+			diff(t, c.controller, want, w.Extras().Env)
+			if w.Extras().Upgrades != (c.has && !c.ended) {
+				t.Errorf("%s: upgrade-ipam ended: %t, decoded %t", c.controller, c.ended, !w.Extras().Upgrades)
+			}
+		}
+		n := alias.New()
+		KindOf(blocks.Pods).AppendSaved(nil, "v1", Object{Text: text}, n)
+		n.EndCollecting()
+		anonymous := string(KindOf(blocks.Pods).AppendSaved(nil, "v1", Object{Text: text}, n))
+		if !strings.Contains(anonymous, `{"name":"FELIX_VXLANPORT","value":"4789"}`) || !strings.Contains(anonymous, `"name":"upgrade-ipam"`) || strings.Contains(anonymous, "2001:db8") {
+			t.Errorf("an anonymized snapshot has %s", anonymous)
 		}
 	}
 }

@@ -37,6 +37,7 @@
 //	     [net=IP,IP] [vmi=NAME] [unreadable=FIELD]  addresses in network-status; its virtual machine
 //	     [of=KIND/NAME] [ready] [claim] [noevict] [static] [once] [scratch] [noipam] [label=K=V]  its controller; properties that decide about its eviction
 //	     [nobird]                                its probes ask Felix alone, as calico-node's without BIRD
+//	     [env=NAME=VALUE] [upgrades]             of calico-node: an environment variable; its init container upgrade-ipam has not ended
 //	     [ended=D]                               when its last container ended
 //	     [on=K=V] [tolerates=KEY|KEY=VALUE|all]     labels of nodes where it may run; taints that it tolerates
 //	     [requests=RESOURCE=N] [hostport] [repels=SELECTOR] [undecided=RULE] [unread]  its other scheduling rules; unread: not kept
@@ -63,7 +64,7 @@
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
 //	controllers [none] [grace=D] [lb=on|requested] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig
 //	bgp [nomesh] [as=N]
-//	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off] [floating=Enabled]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
+//	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off] [floating=Enabled] [port=N] [vni=N]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
 //	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
 //	     [ownas=N] [oneway] [workloads] [filters=A,B]
 //	     localas is numAllowedLocalASNumbers, ownas localASNumber, oneway reversePeering: Manual

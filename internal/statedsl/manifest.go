@@ -3,6 +3,7 @@ package statedsl
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -347,14 +348,23 @@ func (m *manifest) pod(p *blocks.Workload) {
 	if c := p.Controller; c != nil {
 		meta["ownerReferences"] = []any{map[string]any{"apiVersion": "apps/v1", "kind": c.Kind, "name": c.Name, "uid": c.UID, "controller": true}}
 	}
-	spec := map[string]any{"hostNetwork": p.HostNetwork, "containers": []any{map[string]any{"name": "main", "image": "registry.example.org/app:1"}}}
+	spec := map[string]any{"hostNetwork": p.HostNetwork}
 	set(spec, "nodeName", p.Node)
 	if p.Scheduling != nil {
 		spec["schedulerName"] = "default-scheduler"
 	}
+	main := map[string]any{"name": "main", "image": "registry.example.org/app:1"}
 	if p.FelixOnly {
-		spec["containers"] = []any{map[string]any{"name": "calico-node", "readinessProbe": map[string]any{"exec": map[string]any{"command": []any{"/bin/calico-node", "-felix-ready"}}}}}
+		main = map[string]any{"name": "calico-node", "readinessProbe": map[string]any{"exec": map[string]any{"command": []any{"/bin/calico-node", "-felix-ready"}}}}
 	}
+	env := []any{}
+	for _, name := range slices.Sorted(maps.Keys(e.Env)) {
+		env = append(env, map[string]any{"name": name, "value": e.Env[name]})
+	}
+	if len(env) > 0 {
+		main["env"] = env
+	}
+	spec["containers"] = []any{main}
 	if p.RunsOnce {
 		spec["restartPolicy"] = "Never"
 	}
@@ -379,6 +389,9 @@ func (m *manifest) pod(p *blocks.Workload) {
 		spec["volumes"] = volumes
 	}
 	status := map[string]any{"phase": p.Phase}
+	if e.Upgrades {
+		status["initContainerStatuses"] = []any{map[string]any{"name": blocks.UpgradeIPAM, "ready": false}}
+	}
 	if p.Ready {
 		status["conditions"] = []any{map[string]any{"type": "Ready", "status": "True"}}
 	}
@@ -514,6 +527,12 @@ func (m *manifest) configs(s *blocks.Snapshot) {
 		set(spec, "programClusterRoutes", c.ProgramClusterRoutes)
 		set(spec, "routeSource", c.RouteSource)
 		set(spec, "floatingIPs", c.FloatingIPs)
+		if c.VXLANPort != 0 {
+			spec["vxlanPort"] = c.VXLANPort
+		}
+		if c.VXLANVNI != 0 {
+			spec["vxlanVNI"] = c.VXLANVNI
+		}
 		m.calico("FelixConfiguration", named, spec)
 	}
 	if c := &s.BGP; c.Present {

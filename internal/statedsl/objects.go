@@ -264,6 +264,16 @@ func (p *parser) pod(w words) {
 	}
 	pod.Ready, pod.HasClaim, pod.NoEviction, pod.StaticAddress, pod.Labels = w.has("ready"), w.has("claim"), w.has("noevict"), w.has("static") || w.has("asks"), labels(w)
 	pod.RunsOnce, pod.HasScratch, pod.FelixOnly = w.has("once"), w.has("scratch"), w.has("nobird")
+	for _, one := range w.opts["env"] {
+		name, value, _ := strings.Cut(one, "=")
+		if pod.Extend().Env == nil {
+			pod.Extra.Env = map[string]string{}
+		}
+		pod.Extra.Env[name] = value
+	}
+	if w.has("upgrades") {
+		pod.Extend().Upgrades = true
+	}
 	if key, value, ok := strings.Cut(w.get("on"), "="); ok {
 		pod.Placement = &blocks.Placement{Terms: []string{key + " in (" + value + ")"}}
 	}

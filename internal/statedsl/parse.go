@@ -49,7 +49,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true,
+	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true, "upgrades": true,
 	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true, "hostport": true, "unread": true,
 }
 
@@ -234,6 +234,7 @@ func (p *parser) line(line string) (err error) {
 	case "felix":
 		s.Felix = blocks.FelixConfig{Present: true, BPFEnabled: w.has("bpf"), ProgramClusterRoutes: w.get("routes"), RouteSource: w.get("source"), FloatingIPs: w.get("floating")}
 		s.Felix.VXLANEnabled, s.Felix.IPIPEnabled = w.onOff("vxlan"), w.onOff("ipip")
+		s.Felix.VXLANPort, s.Felix.VXLANVNI = w.number("port", 0), w.number("vni", 0)
 	case "gap":
 		p.gap(w)
 	case "view":

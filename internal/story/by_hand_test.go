@@ -103,7 +103,19 @@ var practice = []struct {
 			delete(spec, "disabled")
 		})
 	}},
-	{says(`remove (\S+) from the FelixConfiguration, or set it to true, unless an environment variable of calico-node \(FELIX_…\) sets it`), func(p *person, said []string) {
+	{says(`remove (.+) from the environment of the DaemonSet calico-node \(of its source, such as the chart or kubespray, too\), so that the FelixConfiguration applies; or change its value there`), func(p *person, said []string) {
+		for _, pod := range p.pods() {
+			c := &pod.Spec.Containers[0]
+			had := len(c.Env)
+			if c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return slices.Contains(listed(said[1]), v.Name) }); len(c.Env) < had {
+				p.end(pod.Namespace, pod.Name)
+				pod.ObjectMeta = metav1.ObjectMeta{Name: pod.Name, Namespace: pod.Namespace, OwnerReferences: pod.OwnerReferences}
+				_, err := p.Kube.CoreV1().Pods(pod.Namespace).Create(p.Context(), &pod, metav1.CreateOptions{})
+				must(p.T, err)
+			}
+		}
+	}},
+	{says(`remove (\S+) from the FelixConfiguration, or set it to true`), func(p *person, said []string) {
 		p.config("felixconfigurations", func(spec map[string]any) { delete(spec, said[1]) })
 	}},
 	{says(`let the kubelet of (.+) report the address of its own machine \(--node-ip\)`), func(p *person, said []string) {
@@ -301,7 +313,7 @@ func (p *person) followed() {
 		}
 	}
 	for _, pod := range p.pods() {
-		if pod.Status.Phase == corev1.PodPending && pod.Spec.NodeName != "" {
+		if pod.Status.Phase == corev1.PodPending && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork {
 			p.restart(pod.Namespace + "/" + pod.Name)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -90,20 +91,26 @@ func Without(st *state.State, p *state.Pool) (names, idle blocks.Names) {
 // Off reports whether Felix sets up no tunnel for a pool, although a node has an address for one.
 // unset is true if no one turned it off: before v3.23, Felix ignored the pools by default, and
 // calico-node set the field when it created the first pool. (projectcalico/calico#5576; felix/calc,
-// EncapsulationCalculator: the FelixConfiguration overrides the pools.)
-func Off(st *state.State, p *state.Pool) (field string, off, unset bool) {
+// EncapsulationCalculator: the FelixConfiguration overrides the pools.) variable is the environment
+// variable of calico-node that turned it off; it overrides the FelixConfiguration.
+func Off(st *state.State, p *state.Pool) (field, variable string, off, unset bool) {
 	if len(st.Nodes) < 2 || !st.Felix.Present || !p.ServesWorkloads() || p.Addrs.InUse.IsZero() || p.Family() != blocks.IPv4 {
-		return "", false, false
+		return "", "", false, false
 	}
-	set := st.Felix.VXLANEnabled
+	set, name := st.Felix.VXLANEnabled, blocks.FelixVXLAN
 	switch Encapsulation(p) {
 	case "VXLAN":
 		field = "vxlanEnabled"
-		unset = set == nil && st.Cluster.CalicoVersion != "" && !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 23)
 	case "IPIP":
-		field, set = "ipipEnabled", st.Felix.IPIPEnabled
+		field, set, name = "ipipEnabled", st.Felix.IPIPEnabled, blocks.FelixIPIP
 	default:
-		return "", false, false
+		return "", "", false, false
 	}
-	return field, unset || set != nil && !*set, unset
+	if on, known := agents.Switch(st, name); !known {
+		return "", "", false, false
+	} else if on != nil {
+		set, variable = on, name
+	}
+	unset = field == "vxlanEnabled" && set == nil && st.Cluster.CalicoVersion != "" && !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 23)
+	return field, variable, unset || set != nil && !*set, unset
 }

@@ -444,7 +444,7 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	}
 	agent := e.agents()[n.Name]
 	if len(n.Addresses) == 0 && (agent != nil && !agent.Ready || slices.ContainsFunc(e.Nodes, func(o blocks.Node) bool { return len(o.Addresses) > 0 })) {
-		why = append(why, "has no Calico address")
+		why = append(why, "has no Calico address"+agents.Method(agent))
 	}
 	switch {
 	case agent != nil && !agent.Ready:
