@@ -13,6 +13,13 @@ func CalicoAtLeast(v string, major, minor uint) bool {
 	return err == nil && parsed.AtLeast(version.MajorMinor(major, minor))
 }
 
+// CalicoFrom reports whether a version is at least another, such as "3.28.3"; false if it cannot be
+// parsed.
+func CalicoFrom(v, least string) bool {
+	parsed, err := version.ParseGeneric(v)
+	return err == nil && parsed.AtLeast(version.MustParseGeneric(least))
+}
+
 // NewestKnown is the newest Calico release whose IPAM objects this version understands. v3.33 and
 // newer let released addresses cool down: an ordinal without an owner but with a release time must
 // not be freed early, and a released ordinal must pass through that state. The changes of later

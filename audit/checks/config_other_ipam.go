@@ -18,11 +18,11 @@ var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info, state.Warning},
-	Graded:     "info; warning if flannel has not registered a node, or with an address that is not its own, if pods wait on a node without a podCIDR, or if no block contains a pod's address during a migration from flannel",
+	Graded:     "info; warning if flannel has not registered a node, or with an address that is not its own, if pods wait on a node without a podCIDR, if another network serves pods of the same nodes, or if no block contains a pod's address during a migration from flannel",
 	Why:        "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these pods, and no plan records their addresses.",
 	Confirm:    "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:    "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.LeaveFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.InstallCanal},
+	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.LeaveFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.OneNetwork(nil), remedies.InstallCanal},
 	Never:      "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires:   state.OtherIPAMReads,
 	Optional:   []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
@@ -77,6 +77,10 @@ var configOtherIPAM = audit.Check{
 			}
 			if slices.Sort(nodes); len(nodes) > 0 {
 				x.Remedies = []remedies.Remedy{remedies.UseCalico(nodes.String())}
+			}
+			if networks := beside.Serving(st, nodes); len(networks) > 0 {
+				x.Severity, x.Nodes, x.Remedies = state.Warning, nodes, []remedies.Remedy{remedies.OneNetwork(networks), remedies.InstallCanal}
+				x.Message = fmt.Sprintf("nodes serve pods by Calico's IPAM and by another network (%s), whichever answers a pod first: %s", networks, phrase.FullNames(other.Pods))
 			}
 		default:
 			pods, nodes := beside.Calico(st, agents)

@@ -21,7 +21,7 @@ var nodeNoCalicoAddress = audit.Check{
 	Why:        "Other nodes route to a node by its Calico address, so without one, or with a wrong one, its pods are cut off from them. Its calico-node does not run, finds no address, or writes under another node's name. calico-node may also detect the address of a bridge or of another interface, to which no other node has a route. If a machine's address changes, calico-node may record the former one until it restarts. An address seems wrong if it lies in a network of its own or of the pods, is a loopback address, or is not the InternalIP.",
 	Confirm:    "kubectl get node NAME -o yaml lacks the annotation projectcalico.org/IPv4Address; kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide shows whether calico-node runs there; its log names the address that it found.",
 	Remedies: []remedies.Remedy{remedies.FixNodeName, remedies.ByHand("let calico-node run on the node and find its address (IP_AUTODETECTION_METHOD)",
-		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), remedies.DetectAddress, restartCalicoNode("the node"), remedies.RecordAddress, remedies.DetectFamily(blocks.IPv6)},
+		"the node records its address, and other nodes route to it", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide"), remedies.DetectAddress, remedies.GiveAddress, restartCalicoNode("the node"), remedies.RecordAddress, remedies.DetectFamily(blocks.IPv6)},
 	Never:    "Never write the annotation by hand: calico-node overwrites it when it starts.",
 	Requires: state.OtherIPAMReads,
 	Optional: []blocks.Resource{blocks.Handles},
@@ -64,6 +64,9 @@ var nodeNoCalicoAddress = audit.Check{
 			}
 			if a.Former {
 				x.Remedies = []remedies.Remedy{remedies.RecordAddress}
+			}
+			if a.Network {
+				x.Remedies = []remedies.Remedy{remedies.GiveAddress}
 			}
 			if a.Former || a.Two {
 				x.Severity = state.Warning

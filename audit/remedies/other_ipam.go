@@ -1,5 +1,7 @@
 package remedies
 
+import "github.com/calico-audit/calico-audit/blocks"
+
 // StopUpgrade is for clusters with host-local in which calico-node moves addresses into Calico's
 // blocks. RemoveOtherCNI is for single pods with a network that Calico did not set up, such as pods
 // that started before Calico's configuration was on their node.
@@ -10,6 +12,16 @@ var (
 	InstallCanal   = Restart("if the other network should serve the pods, and Calico only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
 		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
 )
+
+// OneNetwork is for nodes that another network's DaemonSets serve, too; without names, it is general.
+func OneNetwork(networks blocks.Names) Remedy {
+	who := "the other network's DaemonSet"
+	if len(networks) > 0 {
+		who = networks.String()
+	}
+	return Restart("if Calico should serve the pods: delete "+who+", and its configuration in /etc/cni/net.d of each node (or replace the nodes), then restart its pods",
+		"all pods get addresses of Calico's pools", "kubectl get daemonsets --all-namespaces")
+}
 
 // UseCalico is the remedy for pods that another network's CNI plugin serves on the given nodes.
 func UseCalico(nodes string) Remedy {

@@ -10,6 +10,7 @@ import (
 	"github.com/calico-audit/calico-audit/affinity"
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
@@ -61,6 +62,8 @@ func (st *Remedies) Now(ways []Remedy) []Remedy {
 	unlock, first := Unlock, "once the datastore is unlocked: "
 	if st.Migrating() {
 		unlock, first = EndMigration, "once the migration has ended: "
+	} else if len(agents.Upgrading(st.State)) > 0 {
+		unlock, first = EndUpgrade, "once calico-node has started: "
 	}
 	out := slices.Clone(ways)
 	for i := range out {

@@ -53,6 +53,10 @@ var (
 		"each node records its own address, and routes lead to it again", "traffic of the node's pods is interrupted while routes change", "kubectl get nodes -o wide")
 )
 
+// GiveAddress is for nodes whose calico-node records the address of their network.
+var GiveAddress = ByHand("give calico-node the address of its machine (IP from status.hostIP in its DaemonSet), or install a newer Calico and restart calico-node", "each node records its own address, and routes lead to it",
+	"calico-node restarts on every node; Calico before v3.18 then records no subnet, so CrossSubnet encapsulates all traffic", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+
 // detection returns the prefix of calico-node's variables for the address of a family, and the field of
 // Tigera's operator.
 func detection(f blocks.Family) (variable, field string) {

@@ -89,6 +89,10 @@ var (
 	// datastores be written.
 	EndMigration = ByHand("let Calico's migration finish: its status shows the reason if it waits", "the migration unlocks the datastore itself, and repairs may write",
 		"none", "kubectl get datastoremigrations -o yaml")
+	// EndUpgrade is for a datastore locked by calico-node's init container upgrade-ipam, which unlocks
+	// it when it ends (cni-plugin pkg/upgrade, Migrate).
+	EndUpgrade = ByHand("read the log of the init container upgrade-ipam; if it fails on records that an earlier installation left, delete /var/lib/cni/networks/k8s-pod-network on that node, then restart its calico-node pod", "calico-node starts and unlocks the datastore",
+		"host-local's records are lost, so delete them only if no running pod of the node has an address of host-local's", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 	// CleanUpIPAM is for objects of Calico's IPAM in a cluster that uses another IPAM.
 	CleanUpIPAM = ByHand("release the objects that Calico's IPAM left behind, with the repairs that their findings name", "stale addresses, handles and blocks are released",
 		"none: each node keeps its last block, which is harmless", "calico-audit report --check ip/leaked --check handle/leaked --check block/empty")

@@ -143,6 +143,29 @@ var practice = []struct {
 		_, err := p.Calicoctl(p.Context(), strings.Fields(said[1])...)
 		must(p.T, err)
 	}},
+	{says(`read the log of the init container upgrade-ipam; if it fails on records that an earlier installation left, delete /var/lib/cni/networks/k8s-pod-network on that node, then restart its calico-node pod`), func(p *person, _ []string) {
+		for _, pod := range p.pods() {
+			if len(pod.Status.InitContainerStatuses) > 0 {
+				p.end(pod.Namespace, pod.Name)
+			}
+		}
+		_, err := p.Calicoctl(p.Context(), "datastore", "migrate", "unlock") // as upgrade-ipam does
+		must(p.T, err)
+	}},
+	{says(`if Calico should serve the pods: delete DaemonSet (\S+)/(\S+), .+, and its configuration in /etc/cni/net\.d of each node \(or replace the nodes\), then restart its pods`), func(p *person, said []string) {
+		for _, pod := range p.pods() {
+			if o := pod.OwnerReferences; pod.Namespace == said[1] && len(o) > 0 && o[0].Name == said[2] {
+				p.end(pod.Namespace, pod.Name)
+			}
+		}
+		p.restart(p.usersOf("10.0.0.0/16")...) // outside the fixture's pools
+	}},
+	{says(`give calico-node the address of its machine \(IP from status\.hostIP in its DaemonSet\), or install a newer Calico and restart calico-node`), func(p *person, _ []string) {
+		p.calicoNode(p.finding.Subject.Name)
+	}},
+	{says(`install Calico v3\.28\.3, v3\.29\.1 or newer, or until then set vxlanMode: Always on the pool .*`), func(p *person, _ []string) {
+		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["vxlanMode"] = "Always" })
+	}},
 	{says(`delete the finished pods(?: on (\S+))?, and let Jobs delete theirs .*`), func(p *person, said []string) {
 		for _, pod := range p.pods() {
 			if done := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; done && (said[1] == "" || pod.Spec.NodeName == said[1]) {

@@ -114,3 +114,14 @@ func Method(w *blocks.Workload) string {
 	}
 	return " (" + blocks.DetectIPv4 + "=" + method + end
 }
+
+// Upgrading returns the calico-node pods whose init container upgrade-ipam has not ended.
+func Upgrading(st *state.State) (pods blocks.Names) {
+	for _, w := range st.Workloads {
+		if w.Extras().Upgrades && !w.Finished() {
+			pods = append(pods, w.FullName())
+		}
+	}
+	slices.Sort(pods)
+	return pods
+}

@@ -35,6 +35,27 @@ func Agents(st *state.State) map[string]string {
 	return out
 }
 
+// Serving returns the other networks of nodes, as DaemonSet and name, if each of the nodes runs one and
+// has pods of Calico's IPAM, too (projectcalico/calico#6438).
+func Serving(st *state.State, nodes []string) (networks blocks.Names) {
+	running := map[string]string{}
+	for _, w := range st.Workloads {
+		for begins, name := range otherNetworks {
+			if w.OfDaemonSet() && !w.Finished() && strings.HasPrefix(w.Controller.Name, begins) {
+				running[w.Node] = fmt.Sprintf("DaemonSet %s/%s, %s", w.Namespace, w.Controller.Name, name)
+			}
+		}
+	}
+	for _, node := range nodes {
+		if h := st.NodeState(node); h == nil || running[node] == "" || !slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return len(w.StatusIPs) > 0 && st.Assigned(w) }) {
+			return nil
+		}
+		networks = append(networks, running[node])
+	}
+	slices.Sort(networks)
+	return slices.Compact(networks)
+}
+
 // Calico returns the pods with unrecorded addresses of their nodes' podCIDRs, and their nodes,
 // where another network runs.
 func Calico(st *state.State, agents map[string]string) (pods, nodes blocks.Names) {

@@ -298,6 +298,9 @@ type Apart struct {
 	// device. Other nodes are then not compared, and Other is nil. It is empty for an address of the
 	// machine's network.
 	Pods string
+	// Network is true if the Calico address is not the InternalIP, but the address of its network:
+	// calico-node took it from the CIDR of an interface (projectcalico/calico#6141). Other is nil.
+	Network bool
 	// Calico is the node's Calico address. Internal is its InternalIP. It lies in the network of
 	// Other, a node with its InternalIP as its Calico address.
 	Calico   netip.Prefix
@@ -309,6 +312,8 @@ type Apart struct {
 func (a *Apart) Text() string {
 	records := fmt.Sprintf("node %s records the Calico address %s", a.Node.Name, a.Calico)
 	switch {
+	case a.Network:
+		return fmt.Sprintf("%s, the address of its network instead of its own; its InternalIP is %s", records, a.Internal)
 	case a.Pods != "":
 		return fmt.Sprintf("%s, which is %s; its InternalIP is %s", records, a.Pods, a.Internal)
 	case a.Former:
@@ -381,6 +386,10 @@ func findAparts(st *state.State) *[]Apart {
 		}
 		for _, p := range n.Addresses {
 			if slices.Contains(n.InternalIPs, p.Addr()) {
+				continue
+			}
+			if own := slices.IndexFunc(n.InternalIPs, p.Masked().Contains); own >= 0 && p == p.Masked() {
+				out = append(out, Apart{Node: n, Network: true, Calico: p, Internal: n.InternalIPs[own]})
 				continue
 			}
 			if pods, internal := ofPods(st, n, p); pods != "" {

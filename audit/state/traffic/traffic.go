@@ -206,7 +206,13 @@ func BetweenSubnets(st *state.State, p *state.Pool) string {
 		return ""
 	}
 	slices.Sort(subnets)
-	return fmt.Sprintf("nodes are in %d subnets (%s), and there are no BGP peers: traffic between them arrives only if the routers between have routes to the nodes' blocks; CrossSubnet (vxlanMode or ipipMode) needs none", len(subnets), subnets)
+	without := "CrossSubnet (vxlanMode or ipipMode)"
+	if p.Family() == blocks.IPv6 {
+		if without = "vxlanMode: CrossSubnet"; !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 23) {
+			without += " (for IPv6 since Calico v3.23)"
+		}
+	}
+	return fmt.Sprintf("nodes are in %d subnets (%s), and there are no BGP peers: traffic between them arrives only if the routers between have routes to the nodes' blocks; %s needs none", len(subnets), subnets, without)
 }
 
 // InSubnet explains the cloud setting that a pool's unencapsulated traffic requires; "" if the cloud
