@@ -173,7 +173,7 @@ func (st *State) limitedByMore(h *NodeState, f blocks.Family, pools []*Pool) boo
 		return b == nil || b.Owner != a.Owner || b.Used == 0
 	})
 	count := func(of *NodeState) int { return st.LimitCount(&NodeBlockStatus{Host: of, Family: f}, pools) }
-	return count(h) >= st.IPAM.BlockLimit() && count(&NodeState{Affinities: inUse}) < st.IPAM.BlockLimit()
+	return count(h)+len(st.Unreadable(blocks.Affinities)) >= st.IPAM.BlockLimit() && count(&NodeState{Affinities: inUse}) < st.IPAM.BlockLimit()
 }
 
 // affinities counts a node's affinities of a family that are not marked deleted, and those that may

@@ -149,8 +149,9 @@ func (st *State) findCutOff() {
 			if !n.NoBlock() || st.Claimable(GeneralPools(n.Pools), h) {
 				continue
 			}
+			unsure := slices.ContainsFunc(GeneralPools(n.Pools), func(q *Pool) bool { return q.cutOff.unsure })
 			for _, p := range st.selecting(n) {
-				if !slices.Contains(now, p) {
+				if p.cutOff.doubt = p.cutOff.doubt || unsure; !unsure && !slices.Contains(now, p) {
 					p.cutOff.next = append(p.cutOff.next, h.Name)
 				}
 			}

@@ -168,6 +168,8 @@ func TestOmissionsThatBrokeOnce(t *testing.T) {
 		{drawnDump{3, 544}, "undecodable one of ippools"},
 		{drawnDump{3, 553}, "cut off blockaffinities"},
 		{drawnDump{11, 189}, "undecodable one of pods"},
+		{drawnDump{11, 313}, "undecodable field of ipamblocks"},
+		{drawnDump{11, 466}, "undecodable field of blockaffinities"},
 	} {
 		if checkDrawn(t, x.dump, x.omission, map[string]int{}) == 0 {
 			t.Errorf("random state %d of seed %d has no omission %q", x.dump.state, x.dump.seed, x.omission)
