@@ -240,6 +240,9 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	case !st.lacksBlock(node.StatusOf(blocks.FamilyOf(c.CIDR.Addr()))):
 		c.bar(netip.Addr{}, "%s does not need a block any more", c.For)
 		return
+	case st.reservedFor(c) != "":
+		c.bar(netip.Addr{}, "IPReservation %s covers it, so %s would get no address of it", st.reservedFor(c), c.For)
+		return
 	case holder.Node.Windows:
 		c.bar(netip.Addr{}, "%s is a Windows node", c.Holder)
 	case !st.answers(c.Holder):
@@ -273,6 +276,17 @@ func (st *Remedies) evaluate(c *Consolidation) {
 	}
 	slices.SortStableFunc(c.Moves, func(a, b Move) int { return strings.Compare(a.Pod.FullName(), b.Pod.FullName()) })
 	st.evaluateReplacements(c)
+}
+
+// reservedFor names an IPReservation, other than the consolidation's own, that covers its block.
+func (st *Remedies) reservedFor(c *Consolidation) string {
+	covers := func(p netip.Prefix) bool { return p.Bits() <= c.CIDR.Bits() && p.Contains(c.CIDR.Addr()) }
+	for i := range st.Reservations {
+		if r := &st.Reservations[i]; r != c.Reservation && slices.ContainsFunc(r.CIDRs, covers) {
+			return r.Name
+		}
+	}
+	return ""
 }
 
 // hostUsesBeside returns the addresses that host views show in use although the consolidation's

@@ -197,6 +197,7 @@ func TestBegun(t *testing.T) {
 		"released":                   {released, []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred []"}},
 		"released, and used":         {released + "pod shop/web-6 b 10.0.0.25\n", []string{"10.0.0.24/29 from b for new: moves 0, cordons none, cordoned none, over false, barred [pod shop/web-6 uses 10.0.0.25 of it, and no block records it: the block's next owner would assign it again]"}},
 		"not ours":                   {shortage + "reserve 10.0.0.0/29", nil},
+		"reserved by others":         {shortage + "reserve 10.0.0.0/29 mine=a,new\nreserve 10.0.0.0/29", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [IPReservation 10-0-0-0-29 covers it, so new would get no address of it]"}},
 		"for a node not ready":       {strings.Replace(shortage, "node new", "node new notready", 1) + "reserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [new is not ready, so none of its pods would start with the block]"}},
 		"enough":                     {shortage + "pool more 10.1.0.0/24\nreserve 10.0.0.0/29 mine=a,new", []string{"10.0.0.0/29 from a for new: moves 0, cordons none, cordoned none, over false, barred [new does not need a block any more]"}},
 		"node gone":                  {shortage + "reserve 10.0.0.0/29 mine=a,other", []string{"10.0.0.0/29 from a for other: moves 0, cordons none, cordoned none, over false, barred [other or a no longer exists]"}},
