@@ -3,6 +3,7 @@ package blocks
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 )
@@ -18,6 +19,21 @@ type BGPConfig struct {
 	Mesh bool
 	// ASNumber is the cluster's AS number; 64512 by default.
 	ASNumber uint32
+	// LoadBalancerIPs are the ranges of Services' addresses that it announces
+	// (serviceLoadBalancerIPs), separated by commas. Singly is true if it announces each address by
+	// itself (serviceLoadBalancerAggregation: Disabled).
+	LoadBalancerIPs string
+	Singly          bool
+}
+
+// LoadBalancerRange returns the smallest of the LoadBalancerIPs with an address; false if there is none.
+func (c *BGPConfig) LoadBalancerRange(a netip.Addr) (smallest netip.Prefix, ok bool) {
+	for one := range strings.SplitSeq(c.LoadBalancerIPs, ",") {
+		if p, is := ParseCIDR(one); is && p.Contains(a) && (!ok || p.Bits() > smallest.Bits()) {
+			smallest, ok = p, true
+		}
+	}
+	return smallest, ok
 }
 
 // DefaultBGPConfig returns Calico's defaults for a cluster without a BGPConfiguration.

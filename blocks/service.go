@@ -14,6 +14,8 @@ type Service struct {
 	// Asks is spec.loadBalancerIP of a Service that has neither a class nor Calico's annotations
 	// for an address or a pool; zero for any other.
 	Asks netip.Addr
+	// Local is true if only nodes with a pod of it announce its addresses (externalTrafficPolicy).
+	Local bool
 }
 
 // CalicoLoadBalancer is the class of the Services that only Calico serves (kube-controllers

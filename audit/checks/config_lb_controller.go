@@ -23,16 +23,27 @@ var (
 
 var configLBController = audit.Check{
 	ID:         "config/lb-controller",
-	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured, has given a Service two addresses of a family, or ignores one that asks for an address",
+	Title:      "a LoadBalancer pool exists, and kube-controllers' loadBalancer controller is not configured, has given a Service two addresses of a family, or ignores one that asks for an address; or BGP does not announce a Service's address",
 	Severities: []state.Severity{state.Warning},
-	Why:        "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, which uses up the pool (projectcalico/calico#12503). They do not read spec.loadBalancerIP, so with assignIPs: RequestedServicesOnly such a Service stays pending, too (projectcalico/calico#11815).",
+	Why:        "Only that controller assigns the pool's addresses to Services. Without it, Services of type LoadBalancer stay pending, and the addresses of deleted Services stay allocated. Older releases may give a Service a second address when kube-controllers starts, which uses up the pool (projectcalico/calico#12503). They do not read spec.loadBalancerIP, so with assignIPs: RequestedServicesOnly such a Service stays pending, too (projectcalico/calico#11815). BGP (serviceLoadBalancerIPs) announces only addresses that a controller wrote into the Service's status (projectcalico/calico#7921).",
 	Confirm:    "kubectl get kubecontrollersconfigurations -o yaml; status.runningConfig shows the controllers that run. kubectl get services -A shows <pending> for Services without an address.",
 	Misread:    "Without any KubeControllersConfiguration, kube-controllers creates one that has the controller.",
-	Remedies:   []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"}), askByAnnotation("NAMESPACE", "NAME", "ADDRESS")},
+	Remedies:   []remedies.Remedy{enableLoadBalancer, enableByEnvironment, keepOne("NAMESPACE", "NAME", []string{"ADDRESS"}), askByAnnotation("NAMESPACE", "NAME", "ADDRESS"), remedies.AssignServices, remedies.AnnounceRange},
 	Never:      "Never write the addresses into the Services' status: nothing would record them in a block.",
 	Requires:   []blocks.Resource{blocks.Pools, blocks.ControllerConfig},
-	Optional:   []blocks.Resource{blocks.Services, blocks.Blocks, blocks.ClusterInfos},
+	Optional:   []blocks.Resource{blocks.Services, blocks.Blocks, blocks.ClusterInfos, blocks.BGPConfigs},
 	Run: func(st *state.State, f *audit.Findings) {
+		if waiting := services.Unassigned(st); len(waiting) > 0 {
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.ClusterSubject(st), Absence: true, Remedies: []remedies.Remedy{remedies.AssignServices},
+				Message: "BGP announces addresses of Services once their status has them, and nothing assigns those that Services ask for: " + waiting.String(),
+			})
+		} else if single := services.Unannounced(st); len(single) > 0 {
+			f.Add(audit.Finding{
+				Severity: state.Warning, Subject: state.ClusterSubject(st), Absence: true, Remedies: []remedies.Remedy{remedies.AnnounceRange},
+				Message: fmt.Sprintf("BGP does not announce addresses of Services, because this Calico (%s) overlooks ranges of one address in serviceLoadBalancerIPs: %s", st.Cluster.CalicoVersion, single),
+			})
+		}
 		var pools []*state.Pool
 		for _, p := range st.Pools {
 			if !p.Disabled && p.Allows(blocks.UseLoadBalancer) {

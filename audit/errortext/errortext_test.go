@@ -80,7 +80,7 @@ Events:
 		},
 		{
 			"the log of Tigera's operator (tigera/operator#4783)", `{"level":"info","ts":"2026-05-07T08:48:57Z","logger":"controller_ippool","msg":"Pool needs to be deleted","Request.Namespace":"","Request.Name":"default-ipv6-ippool","cidr":"fd20:5213:94f6:1e9:1f::/96"}`,
-			[]string{"pool-replaced"}, Names{},
+			[]string{"pool-replaced"}, Names{CIDRs: []netip.Prefix{netip.MustParsePrefix("fd20:5213:94f6:1e9:1f::/96")}},
 		},
 		{"in YAML", `message: 'global strict affinity should not be false for Windows node, ''web-0'''`, []string{"strict-affinity-windows"}, Names{}},
 		{"two causes", "Calico is currently not ready to process requests\n…\nNo more free affine blocks and strict affinity enabled", []string{"not-ready", "no-affine-block"}, Names{}},

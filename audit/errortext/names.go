@@ -115,7 +115,9 @@ var (
 	// workload is the name of a WorkloadEndpoint: NODE-k8s-POD-eth0, each dash of a name doubled
 	// (libcalico-go/lib/names).
 	workload = regexp.MustCompile(`\b([a-z0-9][-a-z0-9.]*?[a-z0-9])-k8s-([a-z0-9](?:[-a-z0-9.]*[a-z0-9])?)-eth0\b`)
-	handle   = regexp.MustCompile(`\b[A-Za-z0-9][-A-Za-z0-9_]*\.[0-9a-f]{64}\b`)
+	// cidrField is a field of the JSON logs of Tigera's operator.
+	cidrField = regexp.MustCompile(`"cidr": ?"([0-9A-Fa-f.:/]+)"`)
+	handle    = regexp.MustCompile(`\b[A-Za-z0-9][-A-Za-z0-9_]*\.[0-9a-f]{64}\b`)
 )
 
 // namesIn returns the pods, nodes and handles named in an unescaped text.
@@ -138,6 +140,9 @@ func namesIn(text string) (out Names) {
 		single := func(s string) string { return strings.ReplaceAll(s, "--", "-") }
 		out.Nodes = once(out.Nodes, single(m[1]))
 		out.Pods = once(out.Pods, Pod{Name: single(m[2])})
+	}
+	for _, m := range cidrField.FindAllStringSubmatch(text, -1) {
+		out.add("cidr", m[1])
 	}
 	for _, h := range handle.FindAllString(text, -1) {
 		out.Handles = once(out.Handles, h)

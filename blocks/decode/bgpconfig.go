@@ -3,6 +3,7 @@ package decode
 import (
 	"math"
 	"strconv"
+	"strings"
 
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 	"github.com/projectcalico/api/pkg/lib/numorstring"
@@ -18,7 +19,8 @@ var bgpConfigs = describe(Kind{
 		}
 		return "the files hold no BGPConfiguration, but nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
 	},
-	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS)),
+	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS),
+		listOf("serviceLoadBalancerIPs", 0, object("", 0, value("cidr", 0, classAddresses))), value("serviceLoadBalancerAggregation", 0, classWord)),
 }, descriptor[blocks.BGPConfig]{
 	json: (*Decoder).bgpConfig,
 	put:  func(s *blocks.Snapshot, c blocks.BGPConfig) { s.BGP = c }, otherwise: blocks.DefaultBGPConfig(),
@@ -32,6 +34,12 @@ func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
 			if v, set := r.Boolean(); set {
 				c.Mesh = v
 			}
+		},
+		"serviceLoadBalancerAggregation": func() { c.Singly = r.String() == "Disabled" },
+		"serviceLoadBalancerIPs": func() {
+			r.Array(func(int) {
+				r.Fields(Members{"cidr": func() { c.LoadBalancerIPs = strings.TrimPrefix(c.LoadBalancerIPs+","+r.String(), ",") }})
+			})
 		},
 		"asNumber": func() {
 			if n, set := asNumber(r); set {

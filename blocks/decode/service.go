@@ -18,11 +18,11 @@ var services = describe(Kind{
 
 // service decodes a Service.
 func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
-	kind, class, asks, served, annotated := "", "", "", false, false
+	kind, class, asks, policy, served, annotated := "", "", "", "", false, false
 	d.object(r, &s.Meta, metaHooks{noWritten: true, annotation: func(key, _ []byte) {
 		annotated = annotated || slices.Contains([]string{"projectcalico.org/loadBalancerIPs", "projectcalico.org/ipv4pools", "projectcalico.org/ipv6pools"}, string(key))
 	}}, r.members(Members{
-		"type": &kind, "loadBalancerClass": &class, "loadBalancerIP": &asks,
+		"type": &kind, "loadBalancerClass": &class, "loadBalancerIP": &asks, "externalTrafficPolicy": &policy,
 		"clusterIPs": func() {
 			r.Array(func(int) {
 				if a, ok := blocks.ParseAddr(r.String()); ok { // a headless Service has "None"
@@ -35,6 +35,7 @@ func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
 	}}))
 	s.Namespace = d.inNamespace
 	s.Pending = kind == string(corev1.ServiceTypeLoadBalancer) && !served && (class == "" || class == blocks.CalicoLoadBalancer)
+	s.Local = policy == string(corev1.ServiceExternalTrafficPolicyLocal)
 	if class == "" && !annotated {
 		s.Asks, _ = blocks.ParseAddr(asks)
 	}

@@ -22,6 +22,8 @@ func TestServices(t *testing.T) {
 		`"spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[{"hostname":"lb.example.org","ports":[{"port":80}]}]}}`:                                        {Meta: meta},
 		`"spec":{"type":"LoadBalancer","loadBalancerIP":"192.0.2.1"}`:                                                                                                       {Meta: meta, Pending: true, Asks: addr("192.0.2.1")},
 		`"spec":{"type":"LoadBalancer","loadBalancerIP":"192.0.2.1","loadBalancerClass":"calico"}`:                                                                          {Meta: meta, Pending: true},
+		`"spec":{"type":"LoadBalancer","externalTrafficPolicy":"Local"}`:                                                                                                    {Meta: meta, Pending: true, Local: true},
+		`"spec":{"type":"LoadBalancer","externalTrafficPolicy":"Cluster"}`:                                                                                                  {Meta: meta, Pending: true},
 		`"spec":{"type":"LoadBalancer","loadBalancerIP":"here"}`:                                                                                                            {Meta: meta, Pending: true},
 		`"metadata":{"name":"web","namespace":"shop","annotations":{"projectcalico.org/loadBalancerIPs":"[]"}},"spec":{"type":"LoadBalancer","loadBalancerIP":"192.0.2.1"}`: {Meta: meta, Pending: true},
 		`"metadata":{"name":"web","namespace":"shop","annotations":{"projectcalico.org/ipv4pools":"[]"}},"spec":{"type":"LoadBalancer","loadBalancerIP":"192.0.2.1"}`:       {Meta: meta, Pending: true},

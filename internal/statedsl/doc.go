@@ -58,12 +58,12 @@
 //	reserve CIDR [mine=HOLDER,NODE[,WAS]]        mine: created by calico-audit to empty the block for the node; WAS is its original CIDR if edited since
 //	config [strict] [noauto] [max=N] [cooldown=D] [name=N]  with a name, an object that Calico ignores
 //	locked
-//	service NS/NAME [IP,IP] [pending] [asks=IP]  a Service and its cluster IPs; pending: a LoadBalancer without an address; asks: spec.loadBalancerIP
+//	service NS/NAME [IP,IP] [pending] [asks=IP] [local]  a Service and its cluster IPs; pending: a LoadBalancer without an address; asks: spec.loadBalancerIP
 //	apiserver IP                                 the cluster IP of Service default/kubernetes, which the reader uses
 //	migration PHASE                              a DatastoreMigration
 //	bothgroups [locked]                          the newer API group serves blocks too, and may be locked
 //	controllers [none] [grace=D] [lb=on|requested] [runs=lb|none]  lb: controllers.loadBalancer; runs: the same in status.runningConfig
-//	bgp [nomesh] [as=N]
+//	bgp [nomesh] [as=N] [lb=CIDR,CIDR] [singly]  lb: serviceLoadBalancerIPs; singly: serviceLoadBalancerAggregation: Disabled
 //	felix [routes=WHO] [source=WHAT] [bpf] [vxlan=on|off] [ipip=on|off] [floating=Enabled] [port=N] [vni=N]  programClusterRoutes, routeSource, vxlanEnabled, ipipEnabled
 //	peer NAME [ip=IP] [as=N] [node=NODE] [nodes=SELECTOR] [reflectors=SELECTOR] [localas=N]
 //	     [ownas=N] [oneway] [workloads] [filters=A,B]

@@ -417,7 +417,7 @@ func labels(w words) map[string]string {
 
 func (p *parser) service(w words) {
 	namespace, name, _ := strings.Cut(w.at(0), "/")
-	s := blocks.Service{Meta: p.meta(name, w), Namespace: namespace, Pending: w.has("pending")}
+	s := blocks.Service{Meta: p.meta(name, w), Namespace: namespace, Pending: w.has("pending"), Local: w.has("local")}
 	for _, a := range strings.FieldsFunc(w.at(1), func(r rune) bool { return r == ',' }) {
 		s.ClusterIPs = append(s.ClusterIPs, netip.MustParseAddr(a))
 	}

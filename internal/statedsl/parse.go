@@ -49,7 +49,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true, "upgrades": true,
+	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true, "upgrades": true, "singly": true, "local": true,
 	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true, "hostport": true, "unread": true,
 }
 
@@ -226,7 +226,7 @@ func (p *parser) line(line string) (err error) {
 		grace, graceSet := w.duration("grace")
 		s.Controllers = blocks.ControllersConfig{Present: true, NodeController: !w.has("none"), LeakGrace: grace, LeakGraceSet: graceSet, LoadBalancer: w.has("lb"), Reported: w.has("runs"), LoadBalancerRuns: w.get("runs") == "lb", RequestedOnly: w.get("lb") == "requested"}
 	case "bgp":
-		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512))}
+		s.BGP = blocks.BGPConfig{Present: true, Mesh: !w.has("nomesh"), ASNumber: uint32(w.number("as", 64512)), LoadBalancerIPs: w.get("lb"), Singly: w.has("singly")}
 	case "peer":
 		p.peer(w)
 	case "filter":

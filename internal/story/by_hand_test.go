@@ -166,6 +166,22 @@ var practice = []struct {
 	{says(`install Calico v3\.28\.3, v3\.29\.1 or newer, or until then set vxlanMode: Always on the pool .*`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["vxlanMode"] = "Always" })
 	}},
+	{says(`run a controller that assigns addresses to Services: .*`), func(p *person, _ []string) {
+		all, err := p.Kube.CoreV1().Services("").List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for _, s := range all.Items { // as the controller does
+			if s.Spec.LoadBalancerIP != "" {
+				patch := `{"status":{"loadBalancer":{"ingress":[{"ip":"` + s.Spec.LoadBalancerIP + `"}]}}}`
+				_, err := p.Kube.CoreV1().Services(s.Namespace).Patch(p.Context(), s.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+				must(p.T, err)
+			}
+		}
+	}},
+	{says(`list a range of several addresses in serviceLoadBalancerIPs of the BGPConfiguration, or install Calico v3\.32`), func(p *person, _ []string) {
+		p.config("bgpconfigurations", func(spec map[string]any) {
+			spec["serviceLoadBalancerIPs"] = []any{map[string]any{"cidr": "203.0.113.0/28"}}
+		})
+	}},
 	{says(`delete the finished pods(?: on (\S+))?, and let Jobs delete theirs .*`), func(p *person, said []string) {
 		for _, pod := range p.pods() {
 			if done := pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed; done && (said[1] == "" || pod.Spec.NodeName == said[1]) {
