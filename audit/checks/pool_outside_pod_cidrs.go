@@ -30,7 +30,7 @@ var poolOutsidePodCIDRs = audit.Check{
 			if outside := scope.Outside(st, p); len(outside) > 0 && p.Automatic && scope.AllOutside(st, p) {
 				f.Add(audit.Finding{
 					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
-					Message: fmt.Sprintf("pool %s (%s) is outside its nodes' podCIDRs (%s); unless kube-proxy's clusterCIDR contains it, network policies do not match traffic over Services", p.Name, p.CIDR, outside),
+					Message: fmt.Sprintf("pool %s (%s) is outside its nodes' podCIDRs (%s); unless kube-proxy's clusterCIDR contains it, network policies do not match traffic over Services%s", p.Name, p.CIDR, outside, scope.NotCreated(st, p)),
 				})
 			}
 		}

@@ -56,7 +56,7 @@ func (x *explainer) podCIDRsText(p *state.Pool) string {
 	if len(outside) == 0 {
 		return ""
 	}
-	return "the pool is outside those of its nodes, " + outside.String() + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them"
+	return "the pool is outside those of its nodes, " + outside.String() + ": unless kube-proxy's clusterCIDR contains it, pods reach Services from their node's address, and network policies do not match them" + scope.NotCreated(x.State, p)
 }
 
 // poolNumbers lists the pool's counts.

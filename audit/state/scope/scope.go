@@ -3,9 +3,11 @@
 package scope
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/agents"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
@@ -90,4 +92,20 @@ func AllOutside(st *state.State, p *state.Pool) bool {
 	return !slices.ContainsFunc(st.Pools, func(q *state.Pool) bool {
 		return q.Family() == p.Family() && !q.Addrs.InUse.IsZero() && len(Outside(st, q)) == 0
 	})
+}
+
+// NotCreated describes the CIDR of calico-node's environment that no pool of a pool's family has, as the
+// end of a sentence; "" if there is none. calico-node creates a pool only if there is none
+// (node/pkg/lifecycle/startup, configureIPPools; projectcalico/calico#1378).
+func NotCreated(st *state.State, p *state.Pool) string {
+	variable := blocks.PoolCIDRv4
+	if p.Family() == blocks.IPv6 {
+		variable = blocks.PoolCIDRv6
+	}
+	for _, set := range agents.Settings(st, variable) {
+		if cidr, ok := blocks.ParseCIDR(set.Value); ok && !slices.ContainsFunc(st.Pools, func(q *state.Pool) bool { return q.CIDR == cidr }) {
+			return fmt.Sprintf("; %s=%s of calico-node has no effect, because pools exist", variable, cidr)
+		}
+	}
+	return ""
 }
