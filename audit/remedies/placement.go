@@ -116,7 +116,7 @@ func (st *Remedies) unschedulable(w *blocks.Workload) string {
 			return "could lose its place on " + w.Node + " to pod " + o.FullName() + ", which waits for a node"
 		}
 		if h := st.NodeState(w.Node); h != nil && h.Node != nil && !w.Placement.AdmitsDaemon(h.Node) {
-			return "would not start on " + w.Node + " again: its DaemonSet does not tolerate a taint of the node, or no longer selects it"
+			return "would not start on " + w.Node + " again: its DaemonSet does not tolerate a taint of the node"
 		}
 	}
 	return ""
@@ -252,7 +252,7 @@ func (st *Remedies) crowded(x demand) blocks.Names {
 // ignoresCordons explains why a cordon does not keep a pod off nodes without an address for it;
 // empty if it does, or if no cordon is needed.
 func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded blocks.Names) string {
-	if len(crowded) == 0 || !w.Placement.ToleratesCordon() {
+	if len(crowded) == 0 || w.OfDaemonSet() || !w.Placement.ToleratesCordon() {
 		return ""
 	}
 	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), crowded)

@@ -97,6 +97,7 @@ func TestTolerations(t *testing.T) {
 		yes, seconds := true, int64(300)
 		list := &corev1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, ListMeta: more(), Items: []corev1.Pod{pod, pod, pod, pod}}
 		list.Items[1].Name, list.Items[2].Name, list.Items[3].Name, list.Items[3].Spec.HostNetwork = "q", "r", "s", true
+		list.Items[2].Spec.NodeName, list.Items[2].Spec.NodeSelector, list.Items[2].Status.Phase = "n", map[string]string{"disk": "ssd"}, corev1.PodRunning
 		for i := range c.tolerations {
 			c.tolerations[i].TolerationSeconds = &seconds
 		}
@@ -106,8 +107,8 @@ func TestTolerations(t *testing.T) {
 		noGaps(t, out)
 		pods := all[blocks.Workload](out)
 		p := pods[0].Placement
-		if p != pods[1].Placement || pods[2].Placement != nil {
-			t.Errorf("%s: pods with the same tolerations do not share them, or the pod of a DaemonSet keeps them", name)
+		if p != pods[1].Placement || p != pods[2].Placement {
+			t.Errorf("%s: pods with the same tolerations do not share them, or the pod of a DaemonSet keeps more", name)
 		}
 		if pods[3].Placement != p {
 			t.Errorf("%s: calico-node's tolerations, which name the nodes that it cannot run on, got lost", name)

@@ -180,8 +180,12 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if x := p.Extra; x != nil && len(x.AsksNetworks) > 0 {
 		x.AsksNetworks = blocks.AskedNetworks(x.AsksNetworks[0], p.Namespace)
 	}
-	if (p.OfDaemonSet() || p.HostNetwork) && !p.CalicoNode() {
-		kept.tolerates = nil // restarts on its node or needs no address; dropped to save memory
+	switch { // the pods of a DaemonSet share what is left
+	case p.CalicoNode():
+	case p.HostNetwork:
+		kept.tolerates = nil // it needs no address
+	case p.OfDaemonSet() && p.Node != "":
+		kept.where = kept.where[:0] // it restarts on its node
 	}
 	kept.where = append(kept.where, kept.tolerates...)
 	where, others := d.factsOf(r, kept.where), d.factsOf(r, kept.others)
