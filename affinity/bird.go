@@ -66,7 +66,7 @@ func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 		return unknown("what pool "+quote(g.Name)+" says", "a pool that could not be read may change what is announced (%s); without it, traffic is dropped: %s", g, reason)
 	}
 	if !b.hypothetical && r.unclaimed(b.Owner, b.Block.CIDR) {
-		if _, missing := r.s.Missing(blocks.Affinities); missing {
+		if r.affinityMayExist(b.Addr) {
 			return unknown("which nodes have affinities to block "+b.Block.CIDR.String(), "no affinity of %s to block %s was read, and without one BIRD gives it no blackhole", b.Owner, b.Block.CIDR)
 		}
 		return unknown(fmt.Sprintf("on %s: ip route get %s", b.Owner, b.Addr),
