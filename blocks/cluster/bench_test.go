@@ -19,6 +19,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 	"github.com/calico-audit/calico-audit/internal/testcluster/seeding"
 )
@@ -153,7 +154,7 @@ func dropPages(b *testing.B, ctx context.Context, k *Kubernetes) {
 	for i, original := range decode.Kinds {
 		fetch[i] = &decode.Kind{}
 		*fetch[i] = *original
-		fetch[i].JSON = func(_ *decode.Decoder, r *decode.JSONReader) { r.Skip() }
+		fetch[i].JSON = func(_ *decode.Decoder, r *parse.Reader) { r.Skip() }
 	}
 	_, err := k.list(ctx, fetch)
 	check(b, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/internal/testcluster"
 )
 
@@ -32,7 +33,7 @@ func delayNamespaces(t *testing.T) *decodeBarrier {
 			continue
 		}
 		reading := k.JSON
-		k.JSON = func(d *decode.Decoder, r *decode.JSONReader) {
+		k.JSON = func(d *decode.Decoder, r *parse.Reader) {
 			if g := s.blocker.Load(); g != nil && bytes.Contains(r.Text, g.text) {
 				select {
 				case g.reached <- struct{}{}:

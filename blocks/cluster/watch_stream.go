@@ -23,6 +23,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // A stream holds the events of one watch request. It never fails: if it can be resumed, it ends as
@@ -180,7 +181,7 @@ func (s *stream) change(e *event) (*changedObject, error) {
 		}
 	case watch.Deleted, watch.Bookmark:
 	default:
-		return nil, fmt.Errorf("%w: its type is %q", errEvent, decode.Clip(string(e.what)))
+		return nil, fmt.Errorf("%w: its type is %q", errEvent, parse.Clip(string(e.what)))
 	}
 	return c, nil
 }

@@ -8,14 +8,15 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var affinities = describe(Kind{
 	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
 	Absent: always("no BlockAffinity in the files"), always: []string{"state"}, Record: true,
 	keeps: calicoObject(classAffinityName,
-		value("cidr", 0, classAddresses), value("node", 0, classNode), value("type", 0, classWord),
-		value("state", 0, classWord), value("deleted", 0, classBool)),
+		parse.Value("cidr", 0, classAddresses), parse.Value("node", 0, classNode), parse.Value("type", 0, classWord),
+		parse.Value("state", 0, classWord), parse.Value("deleted", 0, classBool)),
 }, descriptor[blocks.Affinity]{
 	json: (*Decoder).affinity,
 	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
@@ -23,7 +24,7 @@ var affinities = describe(Kind{
 
 // affinity decodes a BlockAffinity (libcalico-go lib/apis/v3/blockaffinity.go, and the type
 // of the same name in the newer group).
-func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
+func (d *Decoder) affinity(r *parse.Reader, a *blocks.Affinity) bool {
 	var (
 		node, kind, labelled string
 		hasCIDR, hasNode     bool
@@ -51,10 +52,10 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 			a.CIDR, cidrOK = d.cidr(r)
 		case "node":
 			hasNode = true
-			s, nodeOK = r.str()
+			s, nodeOK = r.Bytes()
 			node = d.str(s)
 		case "type":
-			s, tyOK = r.str()
+			s, tyOK = r.Bytes()
 			kind = d.str(s)
 		case "state":
 			a.State = blocks.AffinityState(d.text(r))
@@ -62,14 +63,14 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 			a.SoftDeleted = flexibleBool(r)
 		}
 	}, nil)
-	if r.err != nil {
+	if r.Err() != nil {
 		return false
 	}
 	if found && !hasCIDR {
-		r.faultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", "is missing")
 	}
 	if found && !hasNode {
-		r.faultAt("spec.node", "is missing")
+		r.FaultAt("spec.node", "is missing")
 	}
 	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.OwnerKind(labelled), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)
@@ -90,12 +91,12 @@ func (d *Decoder) affinity(r *JSONReader, a *blocks.Affinity) bool {
 
 // flexibleBool parses a boolean, which the older API group stores as a string (libcalico-go
 // backend/k8s/resources/ipam_affinity.go, toV1).
-func flexibleBool(r *JSONReader) bool {
+func flexibleBool(r *parse.Reader) bool {
 	if r.Peek() != '"' {
 		v, _ := r.Boolean()
 		return v
 	}
-	s, ok := r.str()
+	s, ok := r.Bytes()
 	if !ok || len(s) == 0 {
 		return false
 	}

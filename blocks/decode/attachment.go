@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // NetworkAttachmentDefinitions are only listed where Whereabouts is served: audits ignore
@@ -18,7 +19,7 @@ var networkAttachments = describe(Kind{
 	// Anyone who may write attachments can cause a gap. It is tolerated because every pod
 	// that names an address on an unreadable attachment counts as its holder.
 	tolerates: func(string) bool { return true },
-	keeps:     object("", 0, metaMask(classNetwork, false), object("spec", 0, value("config", 0, classAttachment))),
+	keeps:     parse.Object("", 0, metaMask(classNetwork, false), parse.Object("spec", 0, parse.Value("config", 0, classAttachment))),
 }, descriptor[blocks.NetworkAttachment]{
 	json: (*Decoder).networkAttachment,
 	in:   func(s *blocks.Snapshot) *[]blocks.NetworkAttachment { return &s.NetworkAttachments },
@@ -89,12 +90,12 @@ func localIPAM(config []byte) string {
 }
 
 // networkAttachment decodes a NetworkAttachmentDefinition.
-func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) bool {
+func (d *Decoder) networkAttachment(r *parse.Reader, n *blocks.NetworkAttachment) bool {
 	d.object(r, &n.Meta, metaHooks{noWritten: true}, func(key []byte) {
 		if string(key) != "config" || r.Null() {
 			return
 		}
-		s, _ := r.str()
+		s, _ := r.Bytes()
 		c, other, err := ipamOf(s)
 		n.LocalIPAM = localIPAM(s)
 		switch n.OtherIPAM = other; {
@@ -111,7 +112,7 @@ func (d *Decoder) networkAttachment(r *JSONReader, n *blocks.NetworkAttachment) 
 // attached copies Whereabouts' configuration, and parses ranges as Whereabouts does
 // (pkg/config, LoadIPAMConfig): a range may start with its first address, as in
 // 10.0.0.5-10.0.0.20/24, and then ends with the CIDR's address, 10.0.0.20.
-func (d *Decoder) attached(r *JSONReader, n *blocks.NetworkAttachment, c *whereaboutsConfig) {
+func (d *Decoder) attached(r *parse.Reader, n *blocks.NetworkAttachment, c *whereaboutsConfig) {
 	n.Whereabouts, n.NetworkName, n.Sliced = true, c.NetworkName, c.SliceSize != ""
 	n.Overlapping = c.Overlapping == nil || *c.Overlapping
 	ranges := c.IPRanges

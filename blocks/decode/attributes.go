@@ -6,13 +6,14 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // attributesMask selects the saved fields of a block's attributes.
-var attributesMask = object("", 0,
-	value("handle_id", 0, classHandle), value("releasedAt", 0, classTime),
-	&fieldMask{key: "secondary", schema: schemaMap, classes: ownerAttributes},
-	&fieldMask{key: "alternateOwnerAttrs", schema: schemaMap, classes: ownerAttributes})
+var attributesMask = parse.Object("", 0,
+	parse.Value("handle_id", 0, classHandle), parse.Value("releasedAt", 0, classTime),
+	&parse.Mask{Key: "secondary", Schema: parse.SchemaMap, Classes: ownerAttributes},
+	&parse.Mask{Key: "alternateOwnerAttrs", Schema: parse.SchemaMap, Classes: ownerAttributes})
 
 var ownerAttributes = map[string]class{
 	"pod": classPod, "namespace": classNamespace, "node": classNode, "type": classWord, "service": classService,
@@ -24,14 +25,14 @@ var ownerAttributes = map[string]class{
 // "alternateOwnerAttrs" describes the second owner that may take over the address, the
 // target of a live migration (libcalico-go lib/apis/internalapi/ipam_block.go). The keys
 // are those of libcalico-go backend/model/block.go.
-func (d *Decoder) attributes(r *JSONReader) blocks.Attributes {
+func (d *Decoder) attributes(r *parse.Reader) blocks.Attributes {
 	var a blocks.Attributes
 	var digest digest
 	r.Object(func(key []byte) {
 		switch string(key) {
 		case "handle_id":
 			var s []byte
-			s, a.HasHandle = r.str()
+			s, a.HasHandle = r.Bytes()
 			a.Handle = string(s)
 		case "releasedAt":
 			a.Extend().Released = d.seenTime(r)

@@ -9,6 +9,7 @@ import (
 	"github.com/projectcalico/api/pkg/lib/numorstring"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var bgpConfigs = describe(Kind{
@@ -19,17 +20,17 @@ var bgpConfigs = describe(Kind{
 		}
 		return "the files hold no BGPConfiguration, but nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
 	},
-	keeps: calicoObject(classDefault, value("nodeToNodeMeshEnabled", 0, classNumber), value("asNumber", 0, classAS),
-		listOf("serviceLoadBalancerIPs", 0, object("", 0, value("cidr", 0, classAddresses))), value("serviceLoadBalancerAggregation", 0, classWord)),
+	keeps: calicoObject(classDefault, parse.Value("nodeToNodeMeshEnabled", 0, classNumber), parse.Value("asNumber", 0, classAS),
+		parse.List("serviceLoadBalancerIPs", 0, parse.Object("", 0, parse.Value("cidr", 0, classAddresses))), parse.Value("serviceLoadBalancerAggregation", 0, classWord)),
 }, descriptor[blocks.BGPConfig]{
 	json: (*Decoder).bgpConfig,
 	put:  func(s *blocks.Snapshot, c blocks.BGPConfig) { s.BGP = c }, otherwise: blocks.DefaultBGPConfig(),
 })
 
-func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
+func (d *Decoder) bgpConfig(r *parse.Reader, c *blocks.BGPConfig) bool {
 	*c = blocks.DefaultBGPConfig()
 	c.Present = true
-	return d.config(r, &c.Meta, Members{
+	return d.config(r, &c.Meta, parse.Members{
 		"nodeToNodeMeshEnabled": func() {
 			if v, set := r.Boolean(); set {
 				c.Mesh = v
@@ -38,7 +39,7 @@ func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
 		"serviceLoadBalancerAggregation": func() { c.Singly = r.String() == "Disabled" },
 		"serviceLoadBalancerIPs": func() {
 			r.Array(func(int) {
-				r.Fields(Members{"cidr": func() { c.LoadBalancerIPs = strings.TrimPrefix(c.LoadBalancerIPs+","+r.String(), ",") }})
+				r.Fields(parse.Members{"cidr": func() { c.LoadBalancerIPs = strings.TrimPrefix(c.LoadBalancerIPs+","+r.String(), ",") }})
 			})
 		},
 		"asNumber": func() {
@@ -51,9 +52,9 @@ func (d *Decoder) bgpConfig(r *JSONReader, c *blocks.BGPConfig) bool {
 
 // asNumber decodes an AS number: an integer, or a string in plain or dotted notation
 // (api/pkg/lib/numorstring/asnumber.go).
-func asNumber(r *JSONReader) (uint32, bool) {
+func asNumber(r *parse.Reader) (uint32, bool) {
 	if r.Peek() == '"' {
-		s, ok := r.str()
+		s, ok := r.Bytes()
 		if !ok {
 			return 0, false
 		}
@@ -63,7 +64,7 @@ func asNumber(r *JSONReader) (uint32, bool) {
 		}
 		return uint32(n), err == nil
 	}
-	n, ok := r.uint()
+	n, ok := r.Uint()
 	if ok && n > math.MaxUint32 {
 		r.Fault("is " + strconv.FormatUint(n, 10) + ", not an AS number")
 		return 0, false

@@ -6,6 +6,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var bgpFilters = describe(Kind{
@@ -17,31 +18,31 @@ var bgpFilters = describe(Kind{
 		return ""
 	},
 	keeps: calicoObject(classFilter,
-		listOf("exportV4", 0, filterRuleMask), listOf("importV4", 0, filterRuleMask),
-		listOf("exportV6", 0, filterRuleMask), listOf("importV6", 0, filterRuleMask)),
+		parse.List("exportV4", 0, filterRuleMask), parse.List("importV4", 0, filterRuleMask),
+		parse.List("exportV6", 0, filterRuleMask), parse.List("importV6", 0, filterRuleMask)),
 }, descriptor[blocks.BGPFilter]{
 	json: (*Decoder).bgpFilter,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPFilter { return &s.BGPFilters },
 })
 
-var filterRuleMask = object("", 0,
-	value("cidr", 0, classAddresses), value("matchOperator", 0, classWord), value("source", 0, classWord),
-	value("interface", 0, classWord), value("action", 0, classWord),
-	object("prefixLength", 0, value("min", 0, classNumber), value("max", 0, classNumber)))
+var filterRuleMask = parse.Object("", 0,
+	parse.Value("cidr", 0, classAddresses), parse.Value("matchOperator", 0, classWord), parse.Value("source", 0, classWord),
+	parse.Value("interface", 0, classWord), parse.Value("action", 0, classWord),
+	parse.Object("prefixLength", 0, parse.Value("min", 0, classNumber), parse.Value("max", 0, classNumber)))
 
-func (d *Decoder) bgpFilter(r *JSONReader, f *blocks.BGPFilter) bool {
-	d.object(r, &f.Meta, metaHooks{}, r.members(Members{
+func (d *Decoder) bgpFilter(r *parse.Reader, f *blocks.BGPFilter) bool {
+	d.object(r, &f.Meta, metaHooks{}, r.Known(parse.Members{
 		"exportV4": func() { f.ExportV4 = d.filterRules(r) }, "importV4": func() { f.ImportV4 = d.filterRules(r) },
 		"exportV6": func() { f.ExportV6 = d.filterRules(r) }, "importV6": func() { f.ImportV6 = d.filterRules(r) },
 	}), nil)
 	return d.whole(r, &f.Meta, "")
 }
 
-func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
+func (d *Decoder) filterRules(r *parse.Reader) []blocks.BGPFilterRule {
 	var rules []blocks.BGPFilterRule
 	r.Array(func(int) {
 		rule := blocks.BGPFilterRule{MinLength: -1, MaxLength: -1}
-		r.Fields(Members{
+		r.Fields(parse.Members{
 			"cidr": func() {
 				if !r.Null() {
 					rule.CIDR, _ = d.cidr(r)
@@ -49,7 +50,7 @@ func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
 			},
 			"matchOperator": (*string)(&rule.Operator), "source": (*string)(&rule.Source), "interface": &rule.Interface, "action": (*string)(&rule.Action),
 			"prefixLength": func() {
-				r.Fields(Members{
+				r.Fields(parse.Members{
 					"min": func() { rule.MinLength = prefixLength(r) },
 					"max": func() { rule.MaxLength = prefixLength(r) },
 				})
@@ -61,7 +62,7 @@ func (d *Decoder) filterRules(r *JSONReader) []blocks.BGPFilterRule {
 }
 
 // prefixLength decodes a bound of a prefix length; -1 for null.
-func prefixLength(r *JSONReader) int {
+func prefixLength(r *parse.Reader) int {
 	if r.Null() {
 		return -1
 	}

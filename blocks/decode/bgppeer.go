@@ -4,6 +4,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var bgpPeers = describe(Kind{
@@ -15,18 +16,18 @@ var bgpPeers = describe(Kind{
 		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off or a node is a route reflector"
 	},
 	keeps: calicoObject(classPeer,
-		value("node", 0, classNode), value("nodeSelector", 0, classNodeSelector), value("peerIP", 0, classEndpoint),
-		value("peerSelector", 0, classNodeSelector), value("asNumber", 0, classAS), value("localASNumber", 0, classAS),
-		value("numAllowedLocalASNumbers", 0, classNumber), value("reversePeering", 0, classWord),
-		value("localWorkloadSelector", 0, classWorkloadSelector), listOf("filters", 0, value("", 0, classFilter))),
+		parse.Value("node", 0, classNode), parse.Value("nodeSelector", 0, classNodeSelector), parse.Value("peerIP", 0, classEndpoint),
+		parse.Value("peerSelector", 0, classNodeSelector), parse.Value("asNumber", 0, classAS), parse.Value("localASNumber", 0, classAS),
+		parse.Value("numAllowedLocalASNumbers", 0, classNumber), parse.Value("reversePeering", 0, classWord),
+		parse.Value("localWorkloadSelector", 0, classWorkloadSelector), parse.List("filters", 0, parse.Value("", 0, classFilter))),
 }, descriptor[blocks.BGPPeer]{
 	json: (*Decoder).bgpPeer,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPPeer { return &s.BGPPeers },
 })
 
-func (d *Decoder) bgpPeer(r *JSONReader, p *blocks.BGPPeer) bool {
+func (d *Decoder) bgpPeer(r *parse.Reader, p *blocks.BGPPeer) bool {
 	localWorkloads, reverse := "", ""
-	d.object(r, &p.Meta, metaHooks{}, r.members(Members{
+	d.object(r, &p.Meta, metaHooks{}, r.Known(parse.Members{
 		"node": &p.Node, "nodeSelector": &p.NodeSelector, "peerIP": &p.PeerIP, "peerSelector": &p.PeerSelector,
 		"numAllowedLocalASNumbers": &p.AllowedLocalAS, "localWorkloadSelector": &localWorkloads, "reversePeering": &reverse,
 		"asNumber":      func() { p.ASNumber, _ = asNumber(r) },
@@ -35,7 +36,7 @@ func (d *Decoder) bgpPeer(r *JSONReader, p *blocks.BGPPeer) bool {
 	}), nil)
 	p.LocalWorkloads, p.ManualReverse = localWorkloads != "", reverse == string(apiv3.ReversePeeringManual)
 	if d.Dump && p.PeerIP == "" && p.PeerSelector == "" && !p.LocalWorkloads {
-		r.faultAt("spec", "has neither peerIP, peerSelector nor localWorkloadSelector")
+		r.FaultAt("spec", "has neither peerIP, peerSelector nor localWorkloadSelector")
 	}
 	return d.whole(r, &p.Meta, "")
 }

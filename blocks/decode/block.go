@@ -9,18 +9,19 @@ import (
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
 	always: []string{"allocations"}, Record: true,
 	keeps: calicoObject(classCIDRName,
-		value("cidr", 0, classAddresses), value("affinity", 0, classOwner), value("affinityClaimTime", 0, classTime),
-		listOf("allocations", 0, value("", 0, classNumber)), listOf("unallocated", 0, value("", 0, classNumber)),
-		listOf("attributes", 0, attributesMask),
-		value("sequenceNumber", 0, classNumber),
-		&fieldMask{key: "sequenceNumberForAllocation", schema: schemaMap, class: classByOrdinal},
-		value("deleted", 0, classNumber), value("strictAffinity", 0, classNumber)),
+		parse.Value("cidr", 0, classAddresses), parse.Value("affinity", 0, classOwner), parse.Value("affinityClaimTime", 0, classTime),
+		parse.List("allocations", 0, parse.Value("", 0, classNumber)), parse.List("unallocated", 0, parse.Value("", 0, classNumber)),
+		parse.List("attributes", 0, attributesMask),
+		parse.Value("sequenceNumber", 0, classNumber),
+		&parse.Mask{Key: "sequenceNumberForAllocation", Schema: parse.SchemaMap, Class: classByOrdinal},
+		parse.Value("deleted", 0, classNumber), parse.Value("strictAffinity", 0, classNumber)),
 }, descriptor[blocks.Block]{
 	json: (*Decoder).block,
 	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },
@@ -37,13 +38,13 @@ const maxOrdinals = 65536
 // Contradictions, such as an allocation without attributes, are kept for the audit. Only
 // values that do not fit into a [blocks.Block] become gaps: an invalid CIDR, a wrong type,
 // too many ordinals.
-func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
+func (d *Decoder) block(r *parse.Reader, b *blocks.Block) bool {
 	var hasCIDR, cidrOK, hasAffinity, affinityOK, hasSequence, hasFree bool
 	found := d.object(r, &b.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
 		case "sequenceNumber":
 			hasSequence = true
-			b.Sequence, _ = r.uint()
+			b.Sequence, _ = r.Uint()
 		case "cidr":
 			if hasCIDR = !r.Null(); hasCIDR {
 				b.CIDR, cidrOK = d.cidr(r)
@@ -56,17 +57,17 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 			d.blockField(r, b, key)
 		}
 	}, nil)
-	if r.err != nil {
+	if r.Err() != nil {
 		return false
 	}
 	if found && !hasCIDR {
-		r.faultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", "is missing")
 	}
 	if d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
-		r.faultAt("spec.sequenceNumber", "is missing")
+		r.FaultAt("spec.sequenceNumber", "is missing")
 	}
 	if d.Dump && !hasFree && slices.Contains(b.Ordinals, blocks.Free) {
-		r.faultAt("spec.unallocated", "is missing")
+		r.FaultAt("spec.unallocated", "is missing")
 	}
 	checkName(r, &b.Meta)
 	if len(r.Faults) == 0 {
@@ -84,11 +85,11 @@ func (d *Decoder) block(r *JSONReader, b *blocks.Block) bool {
 }
 
 // blockOwner decodes a block's affinity. It is known if it is a string or null.
-func (d *Decoder) blockOwner(r *JSONReader) (owner blocks.Owner, known bool) {
+func (d *Decoder) blockOwner(r *parse.Reader) (owner blocks.Owner, known bool) {
 	if r.Null() {
 		return blocks.Owner{}, true
 	}
-	s, ok := r.str()
+	s, ok := r.Bytes()
 	if !ok {
 		return blocks.Owner{}, false
 	}
@@ -104,7 +105,7 @@ func (d *Decoder) owner(affinity []byte) blocks.Owner {
 	return o
 }
 
-func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
+func (d *Decoder) blockField(r *parse.Reader, b *blocks.Block, key []byte) {
 	switch string(key) {
 	case "affinityClaimTime":
 		b.Claimed = d.seenTime(r)
@@ -134,7 +135,7 @@ func (d *Decoder) blockField(r *JSONReader, b *blocks.Block, key []byte) {
 }
 
 // perOrdinal reads an array with at most an element for each address of a block.
-func perOrdinal(r *JSONReader, element func()) {
+func perOrdinal(r *parse.Reader, element func()) {
 	r.Array(func(i int) {
 		switch {
 		case i < maxOrdinals:
@@ -148,7 +149,7 @@ func perOrdinal(r *JSONReader, element func()) {
 // ordinals decodes a block's allocations: for each address an index into the attributes, or null.
 // Negative indices, which would look like free addresses, and indices too large for an int32 become
 // the largest int32, which is always invalid.
-func ordinals(r *JSONReader, out []int32) []int32 {
+func ordinals(r *parse.Reader, out []int32) []int32 {
 	if out == nil {
 		out = make([]int32, 0, 64)
 	}
@@ -167,15 +168,15 @@ func ordinals(r *JSONReader, out []int32) []int32 {
 
 // ordinalSequences decodes sequence numbers by ordinal. The ordinals are strings because
 // they are keys of a JSON object.
-func ordinalSequences(r *JSONReader) []blocks.OrdinalSequence {
+func ordinalSequences(r *parse.Reader) []blocks.OrdinalSequence {
 	var out []blocks.OrdinalSequence
 	r.Object(func(key []byte) {
 		ordinal, err := strconv.ParseInt(string(key), 10, 32)
 		if err != nil {
-			r.Fault("is keyed by " + strconv.Quote(Clip(key)) + ", not by an ordinal")
+			r.Fault("is keyed by " + strconv.Quote(parse.Clip(key)) + ", not by an ordinal")
 			return
 		}
-		if n, ok := r.uint(); ok && len(out) < maxOrdinals {
+		if n, ok := r.Uint(); ok && len(out) < maxOrdinals {
 			out = append(out, blocks.OrdinalSequence{Ordinal: int32(ordinal), Sequence: n})
 		}
 	})

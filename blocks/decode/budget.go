@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var budgets = describe(Kind{
@@ -16,7 +17,7 @@ var budgets = describe(Kind{
 })
 
 // budget decodes a PodDisruptionBudget.
-func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
+func (d *Decoder) budget(r *parse.Reader, b *blocks.DisruptionBudget) bool {
 	var selector *metav1.LabelSelector
 	d.object(r, &b.Meta, metaHooks{noWritten: true}, func(key []byte) {
 		if string(key) != "selector" || r.Null() {
@@ -33,7 +34,7 @@ func (d *Decoder) budget(r *JSONReader, b *blocks.DisruptionBudget) bool {
 			return
 		}
 		b.Selector = parsed.String()
-	}, r.members(Members{"disruptionsAllowed": &b.DisruptionsAllowed}))
+	}, r.Known(parse.Members{"disruptionsAllowed": &b.DisruptionsAllowed}))
 	b.Namespace, b.SelectsNone = d.inNamespace, selector == nil
 	return d.whole(r, &b.Meta, "")
 }

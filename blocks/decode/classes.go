@@ -9,10 +9,11 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // class is the meaning of a value, which determines its anonymization.
-type class int
+type class = parse.Class
 
 const (
 	// classNone: dropped.
@@ -86,7 +87,7 @@ const (
 )
 
 // plain reports whether a number or boolean is kept.
-func (r class) plain() bool { return r >= classNumber && r <= classByCIDR }
+func plain(r class) bool { return r >= classNumber && r <= classByCIDR }
 
 // categories are the alias kinds of plain names.
 var categories = map[class]alias.Kind{
@@ -107,8 +108,8 @@ var replacements = map[class]func(*alias.Aliases, string) string{
 	classNodeSelector: (*alias.Aliases).Selector, classNamespaceSelector: (*alias.Aliases).Selector, classWorkloadSelector: (*alias.Aliases).Selector,
 }
 
-// anonymize anonymizes a string of the class. key is its key, if it is an entry of a map.
-func (r class) anonymize(n *alias.Aliases, key, s string) string {
+// anonymize anonymizes a string of a class. key is its key, if it is an entry of a map.
+func anonymize(r class, n *alias.Aliases, key, s string) string {
 	if r == classLabel {
 		return n.LabelValue(key, s)
 	}
@@ -123,7 +124,7 @@ func (r class) anonymize(n *alias.Aliases, key, s string) string {
 	}
 	switch r {
 	case classBool, classQuantity, classTime, classDuration, classVersion, classOwnerVersion:
-		return kept(s, r.means(s))
+		return kept(s, means(r, s))
 	case classDefault:
 		if s == DefaultName {
 			return s
@@ -148,7 +149,7 @@ func kept(s string, ok bool) string {
 }
 
 // means reports whether a string is valid for its class.
-func (r class) means(s string) bool {
+func means(r class, s string) bool {
 	var err error
 	switch r {
 	case classBool:
@@ -173,7 +174,7 @@ func (r class) means(s string) bool {
 }
 
 // anonymizeKey anonymizes the key of a map's entry.
-func (r class) anonymizeKey(n *alias.Aliases, s string) string {
+func anonymizeKey(r class, n *alias.Aliases, s string) string {
 	switch r {
 	case classNone:
 		return alias.Bad

@@ -50,22 +50,22 @@ func TestTextsWithNames(t *testing.T) {
 		{classNodeSelector, "rack is a", "?"}, {classNodeSelector, "", ""},
 	} {
 		n := alias.New()
-		c.class.anonymize(n, "", c.in)
+		anonymize(c.class, n, "", c.in)
 		n.EndCollecting()
-		if got := c.class.anonymize(n, "", c.in); got != c.want {
+		if got := anonymize(c.class, n, "", c.in); got != c.want {
 			t.Errorf("role %d: %q became %q, want %q", c.class, c.in, got, c.want)
 		}
 	}
 	n := alias.New()
 	n.Claimant = "Old.1"
 	for _, s := range []string{"old.1-10-0-0-0-26", "old.1-acme"} {
-		classAffinityName.anonymize(n, "", s)
+		anonymize(classAffinityName, n, "", s)
 	}
 	n.EndCollecting()
-	if got := classAffinityName.anonymize(n, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
+	if got := anonymize(classAffinityName, n, "", "old.1-10-0-0-0-26"); got != "node-1-10-0-0-0-26" {
 		t.Errorf("an affinity's name became %q", got)
 	}
-	if got := classAffinityName.anonymize(n, "", "old.1-acme"); got != "affinity-1" {
+	if got := anonymize(classAffinityName, n, "", "old.1-acme"); got != "affinity-1" {
 		t.Errorf("an affinity's odd name became %q", got)
 	}
 }
@@ -84,10 +84,10 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 	inPool := netip.MustParseAddr("203.0.113.7")
 	n := alias.New()
 	round := func(a netip.Addr) (node, peer, pod, status string) {
-		return classNodeAddress.anonymize(n, "", a.String()+"/22"), classEndpoint.anonymize(n, "", a.String()+":179"),
-			classAddresses.anonymize(n, "", a.String()+"/32"), classNetworks.anonymize(n, "", `[{"ips":["`+a.String()+`"]}]`)
+		return anonymize(classNodeAddress, n, "", a.String()+"/22"), anonymize(classEndpoint, n, "", a.String()+":179"),
+			anonymize(classAddresses, n, "", a.String()+"/32"), anonymize(classNetworks, n, "", `[{"ips":["`+a.String()+`"]}]`)
 	}
-	classPoolCIDR.anonymize(n, "", pool.String())
+	anonymize(classPoolCIDR, n, "", pool.String())
 	for _, a := range append(private, inPool) {
 		round(a)
 	}
@@ -118,11 +118,11 @@ func TestAddressesOfNodesAreReplaced(t *testing.T) {
 // TestOtherSpellingsOfAddresses: an address is replaced in any spelling.
 func TestOtherSpellingsOfAddresses(t *testing.T) {
 	n := alias.New()
-	classNodeAddress.anonymize(n, "", "fd00:7::a")
-	classNodeAddress.anonymize(n, "", "172.16.0.9")
-	classEndpoint.anonymize(n, "", "[fd00:7::a%eth0]:179")
+	anonymize(classNodeAddress, n, "", "fd00:7::a")
+	anonymize(classNodeAddress, n, "", "172.16.0.9")
+	anonymize(classEndpoint, n, "", "[fd00:7::a%eth0]:179")
 	n.EndCollecting()
-	six, four := classNodeAddress.anonymize(n, "", "fd00:7::a"), classNodeAddress.anonymize(n, "", "172.16.0.9")
+	six, four := anonymize(classNodeAddress, n, "", "fd00:7::a"), anonymize(classNodeAddress, n, "", "172.16.0.9")
 	for _, c := range []struct{ class, text, want string }{
 		{"list", "FD00:7:0::A", six}, {"list", " fd00:7::000a/128", six + "/128"}, {"list", "::ffff:172.16.0.9, FD00:7::A", four + "," + six},
 		{"list", "::ffff:172.16.0.9/128", four + "/32"}, {"list", "fd00:7::a/64", "fd00:7::a/64"},
@@ -132,7 +132,7 @@ func TestOtherSpellingsOfAddresses(t *testing.T) {
 		if c.class == "endpoint" {
 			r = classEndpoint
 		}
-		if got := r.anonymize(n, "", c.text); got != c.want || six == "fd00:7::a" {
+		if got := anonymize(r, n, "", c.text); got != c.want || six == "fd00:7::a" {
 			t.Errorf("%s became %q, want %q", c.text, got, c.want)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
 
@@ -40,9 +41,9 @@ type Decoder struct {
 	Dump bool
 	// hasSpec reports whether the current object has a spec.
 	hasSpec bool
-	reader  *JSONReader // of the current object
-	rules   rules       // of the current pod
-	recent  [64]string  // strings shared last, by a hash
+	reader  *parse.Reader // of the current object
+	rules   rules         // of the current pod
+	recent  [64]string    // strings shared last, by a hash
 	// counts holds the handle counts for a single block, which handles share.
 	counts map[blocks.HandleCount][]blocks.HandleCount
 }
@@ -131,8 +132,8 @@ func (d *Decoder) str(b []byte) string {
 }
 
 // text decodes a string and shares it; "" if there is none.
-func (d *Decoder) text(r *JSONReader) string {
-	b, _ := r.str()
+func (d *Decoder) text(r *parse.Reader) string {
+	b, _ := r.Bytes()
 	return d.str(b)
 }
 
@@ -149,7 +150,7 @@ func (d *Decoder) saw(t time.Time) blocks.Time {
 const noName = "(no name)"
 
 // gap records that the current object could not be decoded completely.
-func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
+func (d *Decoder) gap(m *blocks.Meta, f parse.Fault) *blocks.Gap {
 	k, key := d.Out.Kind, blocks.Key{Namespace: d.inNamespace, Name: cmp.Or(m.Name, noName)}
 	d.Out.Gaps = append(d.Out.Gaps, blocks.Gap{
 		Resource: k.Resource, Name: key.String(), Field: f.Field, Source: d.Source, Reason: f.Reason,
@@ -159,15 +160,15 @@ func (d *Decoder) gap(m *blocks.Meta, f fault) *blocks.Gap {
 }
 
 // checkName adds a fault if the object has no name.
-func checkName(r *JSONReader, m *blocks.Meta) {
+func checkName(r *parse.Reader, m *blocks.Meta) {
 	if m.Name == "" {
-		r.faultAt("metadata.name", "is missing")
+		r.FaultAt("metadata.name", "is missing")
 	}
 }
 
 // object decodes an object's metadata, and the members of its spec and status with the
 // given functions, which may be nil. found reports whether there is an object at all.
-func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
+func (d *Decoder) object(r *parse.Reader, m *blocks.Meta, hooks metaHooks, spec, status func(key []byte)) (found bool) {
 	d.hasSpec = false
 	var lacks []string
 	if d.Dump && (!d.Native || !d.Out.Kind.Single) { // the newer group's API server has defaults
@@ -191,7 +192,7 @@ func (d *Decoder) object(r *JSONReader, m *blocks.Meta, hooks metaHooks, spec, s
 		}
 	})
 	if d.hasSpec && len(lacks) > 0 {
-		r.faultAt("spec."+lacks[0], "is missing")
+		r.FaultAt("spec."+lacks[0], "is missing")
 	}
 	return found
 }
@@ -201,8 +202,8 @@ const anywhere = "*"
 
 // whole reports whether to keep the decoded object. A fault turns the object into a gap. Faults in
 // an entry of the list or map named partial become gaps of their own instead.
-func (d *Decoder) whole(r *JSONReader, m *blocks.Meta, partial string) bool {
-	if r.err != nil {
+func (d *Decoder) whole(r *parse.Reader, m *blocks.Meta, partial string) bool {
+	if r.Err() != nil {
 		return false
 	}
 	checkName(r, m)
@@ -225,14 +226,14 @@ func inside(field, list string) bool {
 }
 
 // cidr decodes a CIDR as [blocks.ParseCIDR] does.
-func (d *Decoder) cidr(r *JSONReader) (netip.Prefix, bool) {
+func (d *Decoder) cidr(r *parse.Reader) (netip.Prefix, bool) {
 	p, ok := d.network(r)
 	return p.Masked(), ok
 }
 
 // network decodes a CIDR as [blocks.ParseNetwork] does.
-func (d *Decoder) network(r *JSONReader) (netip.Prefix, bool) {
-	s, ok := r.str()
+func (d *Decoder) network(r *parse.Reader) (netip.Prefix, bool) {
+	s, ok := r.Bytes()
 	if !ok {
 		return netip.Prefix{}, false
 	}
@@ -252,5 +253,5 @@ func NotA[T string | []byte](what string, s T) string {
 	if len(s) == 0 {
 		return "is empty, not " + article + " " + what
 	}
-	return fmt.Sprintf("%q is not %s %s", Clip(s), article, what)
+	return fmt.Sprintf("%q is not %s %s", parse.Clip(s), article, what)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 const goodBlock = `{
@@ -234,9 +235,9 @@ func FuzzBlock(f *testing.F) {
 	f.Fuzz(func(t *testing.T, object []byte) {
 		p := NewObjects(ipamBlocks)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
-		r := NewJSONReader(object)
+		r := parse.New(object)
 		ipamBlocks.JSON(d, r)
-		if r.err != nil {
+		if r.Err() != nil {
 			if len(all[blocks.Block](p))+len(p.Gaps) > 0 {
 				t.Fatal("something was made of broken JSON")
 			}
@@ -286,7 +287,7 @@ func TestWrittenByUs(t *testing.T) {
 			t.Errorf("%s: by us %v, want %v", entries, got, want)
 		}
 		for _, replaced := range []*alias.Aliases{nil, alias.New()} {
-			kept := decodeOne(t, handles, string(appendKept(nil, NewJSONReader([]byte(object)), handles.keeps, replaced)))
+			kept := decodeOne(t, handles, string(appendKept(nil, parse.New([]byte(object)), handles.keeps, replaced)))
 			if got := all[blocks.Handle](kept)[0].ByUs; got != want {
 				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 func TestAffinity(t *testing.T) {
@@ -273,7 +274,7 @@ func TestAutoAllocateBlocksDefault(t *testing.T) {
 	for native, want := range map[bool]bool{true: true, false: false} {
 		p := NewObjects(ipamConfigs)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}, Native: native}
-		r := NewJSONReader([]byte(objectNamed("default", `"strictAffinity": false`)))
+		r := parse.New([]byte(objectNamed("default", `"strictAffinity": false`)))
 		ipamConfigs.JSON(d, r)
 		if len(all[blocks.IPAMConfig](p)) != 1 || all[blocks.IPAMConfig](p)[0].AutoAllocateBlocks != want {
 			t.Errorf("native %t: got %+v, want %t", native, all[blocks.IPAMConfig](p), want)

@@ -1,6 +1,9 @@
 package decode
 
-import "github.com/calico-audit/calico-audit/blocks"
+import (
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
+)
 
 var sandboxEvents = describe(Kind{
 	Resource: blocks.SandboxEvents, Names: []string{"Event"}, Core: true, version: "v1", Namespaced: true,
@@ -12,14 +15,14 @@ var sandboxEvents = describe(Kind{
 
 // sandboxEvent decodes an Event. It drops events with another reason and events that are not about
 // a pod.
-func (d *Decoder) sandboxEvent(r *JSONReader, e *blocks.SandboxEvent) bool {
+func (d *Decoder) sandboxEvent(r *parse.Reader, e *blocks.SandboxEvent) bool {
 	var kind, reason string
 	r.Object(func(key []byte) {
 		switch string(key) {
 		case "metadata":
 			d.meta(r, &e.Meta, metaHooks{noWritten: true})
 		case "involvedObject":
-			r.Object(r.members(Members{"kind": &kind, "namespace": &e.Namespace, "name": &e.Pod}))
+			r.Object(r.Known(parse.Members{"kind": &kind, "namespace": &e.Namespace, "name": &e.Pod}))
 		case "reason":
 			reason = r.String()
 		case "message":

@@ -6,13 +6,14 @@ import (
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
 	Absent: always("no IPAMHandle in the files"), always: []string{"block"}, Record: true,
 	keeps: calicoObject(classHandle,
-		value("handleID", 0, classHandle), &fieldMask{key: "block", schema: schemaMap, class: classByCIDR}, value("deleted", 0, classBool)),
+		parse.Value("handleID", 0, classHandle), &parse.Mask{Key: "block", Schema: parse.SchemaMap, Class: classByCIDR}, parse.Value("deleted", 0, classBool)),
 }, descriptor[blocks.Handle]{
 	json:   (*Decoder).handle,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Handle { return &s.Handles },
@@ -20,13 +21,13 @@ var handles = describe(Kind{
 
 // handle decodes an IPAMHandle (libcalico-go lib/apis/v3/ipam_handle.go). An invalid count
 // is omitted, with a gap of its own.
-func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
+func (d *Decoder) handle(r *parse.Reader, h *blocks.Handle) bool {
 	hasID := false
 	found := d.object(r, &h.Meta, metaHooks{}, func(key []byte) {
 		switch string(key) {
 		case "handleID":
 			if hasID = !r.Null(); hasID {
-				id, _ := r.str()
+				id, _ := r.Bytes()
 				if h.ID = h.Name; string(id) != h.Name {
 					h.ID = string(id)
 				}
@@ -38,13 +39,13 @@ func (d *Decoder) handle(r *JSONReader, h *blocks.Handle) bool {
 		}
 	}, nil)
 	if found && !hasID {
-		r.faultAt("spec.handleID", "is missing")
+		r.FaultAt("spec.handleID", "is missing")
 	}
 	return d.whole(r, &h.Meta, "spec.block")
 }
 
 // handleCounts decodes a handle's counts by block.
-func (d *Decoder) handleCounts(r *JSONReader) []blocks.HandleCount {
+func (d *Decoder) handleCounts(r *parse.Reader) []blocks.HandleCount {
 	var out []blocks.HandleCount
 	r.Object(func(key []byte) {
 		p, ok := blocks.ParseCIDR(string(key))

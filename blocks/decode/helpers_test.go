@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // equal compares records; nil and empty slices are equal.
@@ -21,10 +22,10 @@ func decodeOne(t *testing.T, k *Kind, object string) *Objects {
 	p := NewObjects(k)
 	var newest time.Time
 	d := &Decoder{Out: p, Strings: &SharedStrings{}, Newest: &newest}
-	r := NewJSONReader([]byte(object))
+	r := parse.New([]byte(object))
 	k.JSON(d, r)
-	if r.err != nil {
-		t.Fatalf("the object is no JSON: %v", r.err)
+	if r.Err() != nil {
+		t.Fatalf("the object is no JSON: %v", r.Err())
 	}
 	return p
 }

@@ -3,12 +3,12 @@ package decode
 import (
 	"bytes"
 	"cmp"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // appendKept appends the kept part of the current value to out, as JSON without white
@@ -16,115 +16,108 @@ import (
 //
 // A value that does not match the mask's schema becomes an empty value of its own type.
 // Decoders then report the same fault, and the content is dropped.
-func appendKept(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
+func appendKept(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	c := r.Peek()
-	if s.whole && n == nil {
-		return appendRaw(out, r)
+	if s.Whole && n == nil {
+		return r.AppendRaw(out)
 	}
-	switch s.schema {
-	case schemaObject:
+	switch s.Schema {
+	case parse.SchemaObject:
 		if c == '{' {
 			return appendObject(out, r, s, n)
 		}
-	case schemaList:
+	case parse.SchemaList:
 		if c == '[' {
 			return appendList(out, r, s, n)
 		}
-	case schemaEntries:
+	case parse.SchemaEntries:
 		if c == '{' {
 			return appendEntries(out, r, s, n)
 		}
-	case schemaMap, schemaQuantities:
+	case parse.SchemaMap, parse.SchemaQuantities:
 		if c == '{' {
 			return appendMap(out, r, s, n)
 		}
-	case schemaText, schemaTime, schemaBool, schemaNumber:
-		types := cmp.Or(map[schema]string{schemaBool: "tf", schemaNumber: "0"}[s.schema], `"`)
+	case parse.SchemaText, parse.SchemaTime, parse.SchemaBool, parse.SchemaNumber:
+		types := cmp.Or(map[parse.Schema]string{parse.SchemaBool: "tf", parse.SchemaNumber: "0"}[s.Schema], `"`)
 		if c != '{' && c != '[' {
 			if c != 'n' && strings.IndexByte(types, c) < 0 {
-				r.odd++
+				r.Odd++
 			}
-			return appendScalar(out, r, s.class, nil, n)
+			return appendScalar(out, r, s.Class, nil, n)
 		}
 	}
 	if c != 'n' { // null is as good as absent
-		r.odd++
+		r.Odd++
 	}
 	return appendEmpty(out, r)
 }
 
-func appendObject(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
+func appendObject(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
-		p := s.member(key)
-		if p == nil || n != nil && p.class == classNone && p.schema == schemaText {
+		p := s.Member(key)
+		if p == nil || n != nil && p.Class == classNone && p.Schema == parse.SchemaText {
 			return
 		}
 		mark := len(out)
-		out = appendKey(out, p.key)
+		out = appendKey(out, p.Key)
 		out = appendKept(out, r, p, n)
-		if p.schema == schemaMap && bytes.HasSuffix(out, []byte("{}")) ||
-			p.schema == schemaList && (p.by != nil || p.parts[0].needs != "") && bytes.HasSuffix(out, []byte("[]")) {
+		if p.Schema == parse.SchemaMap && bytes.HasSuffix(out, []byte("{}")) ||
+			p.Schema == parse.SchemaList && (p.By != nil || p.Parts[0].Needs != "") && bytes.HasSuffix(out, []byte("[]")) {
 			out = out[:mark] // the map or list is empty
 		}
 	})
 	return append(out, '}')
 }
 
-func appendEntries(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
+func appendEntries(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
 		if n != nil {
-			key = []byte(s.class.anonymizeKey(n, string(key)))
+			key = []byte(anonymizeKey(s.Class, n, string(key)))
 		}
 		out = appendKey(out, key)
-		out = appendKept(out, r, s.parts[0], n)
+		out = appendKept(out, r, s.Parts[0], n)
 	})
 	return append(out, '}')
 }
 
-func appendList(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
+func appendList(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	out = append(out, '[')
 	r.Array(func(int) {
-		element := s.parts[0]
+		element := s.Parts[0]
 		switch {
-		case r.at.mask != nil:
-			element = r.at.mask
-		case s.by != nil:
-			element = s.element(textAt(r, element.numbered[1].key))
+		case r.Mask() != nil:
+			element = r.Mask()
+		case s.By != nil:
+			element = s.Element(r.Ahead(element.Numbered(1).Key))
 		}
 		wanted := element != nil
 		if !wanted {
-			element = s.parts[0]
+			element = s.Parts[0]
 		}
-		mark, odd := len(out), r.odd
+		mark, odd := len(out), r.Odd
 		out = appendComma(out)
 		from := len(out)
 		out = appendKept(out, r, element, n)
 		// Decoders report an odd element.
-		if wanted = wanted && bytes.Contains(out[from:], []byte(element.needs)); !wanted && r.odd == odd {
+		if wanted = wanted && bytes.Contains(out[from:], []byte(element.Needs)); !wanted && r.Odd == odd {
 			out = out[:mark]
 		}
 	})
 	return append(out, ']')
 }
 
-// textAt returns a string member of the current object, without consuming the object.
-func textAt(r *JSONReader, member string) (text string) {
-	ahead := NewJSONReader(r.Text[r.pos():])
-	ahead.Fields(Members{member: &text})
-	return text
-}
-
-func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte {
+func appendMap(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	out = append(out, '{')
 	r.Object(func(key []byte) {
-		class := s.class
-		if s.classes != nil {
-			class = s.classes[string(key)]
+		class := s.Class
+		if s.Classes != nil {
+			class = s.Classes[string(key)]
 		}
 		c := r.Peek()
-		if s.wants != nil && !s.wants(key) || n != nil && class == classNone {
+		if s.Wants != nil && !s.Wants(key) || n != nil && class == classNone {
 			if c == '"' || c == 'n' {
 				return
 			}
@@ -134,7 +127,7 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte
 		if n == nil {
 			out = appendKey(out, key)
 		} else {
-			out = appendKey(out, class.anonymizeKey(n, string(key)))
+			out = appendKey(out, anonymizeKey(class, n, string(key)))
 		}
 		if c == '{' || c == '[' {
 			out = appendEmpty(out, r)
@@ -146,31 +139,31 @@ func appendMap(out []byte, r *JSONReader, s *fieldMask, n *alias.Aliases) []byte
 }
 
 // appendScalar appends a string, number, boolean or null. key is its key in a map, else nil.
-func appendScalar(out []byte, r *JSONReader, class class, key []byte, n *alias.Aliases) []byte {
+func appendScalar(out []byte, r *parse.Reader, class class, key []byte, n *alias.Aliases) []byte {
 	if n == nil {
-		return appendRaw(out, r)
+		return r.AppendRaw(out)
 	}
 	switch c := r.Peek(); {
 	case c == '"':
-		text, ok := r.str()
+		text, ok := r.Bytes()
 		if !ok {
 			return out
 		}
-		return appendText(out, class.anonymize(n, string(key), string(text)))
+		return appendText(out, anonymize(class, n, string(key), string(text)))
 	case class == classAS && c <= '9':
 		raw := r.Raw()
-		if as := class.anonymize(n, string(key), string(raw)); as != alias.Bad {
+		if as := anonymize(class, n, string(key), string(raw)); as != alias.Bad {
 			raw = []byte(as)
 		}
 		return append(out, raw...) // an invalid number stays, so that decoders report it
-	case c == 'n', class.plain():
-		return appendRaw(out, r)
+	case c == 'n', plain(class):
+		return r.AppendRaw(out)
 	}
 	return appendEmpty(out, r)
 }
 
 // appendEmpty skips the current value and appends an empty one of the same type.
-func appendEmpty(out []byte, r *JSONReader) []byte {
+func appendEmpty(out []byte, r *parse.Reader) []byte {
 	c := r.Peek()
 	r.Skip()
 	switch c {
@@ -186,21 +179,6 @@ func appendEmpty(out []byte, r *JSONReader) []byte {
 		return append(out, "null"...)
 	}
 	return append(out, '0')
-}
-
-// asWritten preserves the spelling of strings.
-var asWritten = append(slices.Clone(Lenient), jsontext.PreserveRawStrings(true))
-
-// appendRaw appends the current value as written, without white space.
-func appendRaw(out []byte, r *JSONReader) []byte {
-	if r.at.mask != nil {
-		return r.at.appendScalar(out)
-	}
-	raw := r.Raw()
-	if r.err == nil {
-		out, r.err = jsontext.AppendFormat(out, raw, asWritten...)
-	}
-	return out
 }
 
 // appendComma appends a comma between two members or elements.
@@ -229,12 +207,12 @@ type Object struct {
 
 // AppendSaved appends the saved form of an object of an API version.
 func (k *Kind) AppendSaved(out []byte, version string, o Object, n *alias.Aliases) []byte {
-	var r *JSONReader
+	var r *parse.Reader
 	if o.Wire {
-		r = new(JSONReader)
-		r.readWire(o.Text, k.keeps)
+		r = new(parse.Reader)
+		r.ResetWire(o.Text, k.keeps)
 	} else {
-		r = NewJSONReader(o.Text)
+		r = parse.New(o.Text)
 	}
 	out = appendText(append(out, `{"apiVersion":`...), version)
 	out = appendText(append(out, `,"kind":`...), k.Name(version))
@@ -248,7 +226,7 @@ func (k *Kind) AppendSaved(out []byte, version string, o Object, n *alias.Aliase
 
 // Claimant returns the field spec.node of an affinity.
 func Claimant(object []byte) (node string) {
-	r := NewJSONReader(object)
-	r.Fields(Members{"spec": func() { r.Fields(Members{"node": &node}) }})
+	r := parse.New(object)
+	r.Fields(parse.Members{"spec": func() { r.Fields(parse.Members{"node": &node}) }})
 	return node
 }

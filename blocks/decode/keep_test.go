@@ -17,6 +17,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // odd holds objects with every field that a decoder reads, and with values of wrong types.
@@ -229,7 +230,7 @@ func decoded(k *Kind, version string, text []byte) *Objects {
 	var newest time.Time
 	dump := k.Resource != blocks.Pods // a dump keeps all labels of pods
 	d := &Decoder{Out: p, Strings: &SharedStrings{}, Native: version == GroupNative, Dump: dump, Newest: &newest}
-	r := NewJSONReader(text)
+	r := parse.New(text)
 	k.JSON(d, r)
 	return p
 }
@@ -244,7 +245,7 @@ func FuzzKept(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, i int, text []byte) {
 		k := Kinds[max(i, -i-1)%len(Kinds)]
-		if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) || CheckSyntax(text, 1, 1) != nil {
+		if len(text) == 0 || text[0] != '{' || !utf8.Valid(text) || parse.CheckSyntax(text, 1, 1) != nil {
 			return // API servers store only UTF-8
 		}
 		sameKept(t, k, text)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // gadget is the record of a made-up kind.
@@ -26,11 +27,11 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	var place []gadget // in place of a snapshot's field
 	k := describe(Kind{
 		Resource: "gadgets", Names: []string{"Gadget"},
-		keeps: calicoObject(classReservation, value("size", 0, classNumber), value("node", 0, classNode)),
+		keeps: calicoObject(classReservation, parse.Value("size", 0, classNumber), parse.Value("node", 0, classNode)),
 	}, descriptor[gadget]{
 		in: func(*blocks.Snapshot) *[]gadget { return &place },
-		json: func(d *Decoder, r *JSONReader, g *gadget) bool {
-			d.object(r, &g.Meta, metaHooks{}, r.members(Members{"size": &g.Size, "node": &g.Node}), nil)
+		json: func(d *Decoder, r *parse.Reader, g *gadget) bool {
+			d.object(r, &g.Meta, metaHooks{}, r.Known(parse.Members{"size": &g.Size, "node": &g.Node}), nil)
 			return d.whole(r, &g.Meta, "")
 		},
 	})

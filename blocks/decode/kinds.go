@@ -10,6 +10,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
@@ -75,9 +76,9 @@ type Kind struct {
 	// ([blocks.Gap.Tolerated]); nil means never.
 	tolerates func(field string) bool
 	// keeps selects the saved fields of an object, and controls their anonymization.
-	keeps *fieldMask
+	keeps *parse.Mask
 	// labelled replaces keeps if labels are needed. Saved snapshots have no labels.
-	labelled *fieldMask
+	labelled *parse.Mask
 	// always are the members of a spec that every stored object has, because the CRD requires them
 	// (libcalico-go config/crd) and Calico's clients write them. A dump without one was filtered.
 	always []string
@@ -92,7 +93,7 @@ type Kind struct {
 	// The following are set by describe, from a descriptor.
 
 	// JSON decodes the current object of a reader.
-	JSON func(*Decoder, *JSONReader)
+	JSON func(*Decoder, *parse.Reader)
 	// none returns an empty list of records.
 	none func() records
 	// store returns an empty store for records.

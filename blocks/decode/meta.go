@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // metaHooks receive labels, annotations and owner references. Their bytes are only valid
@@ -20,16 +20,16 @@ type metaHooks struct {
 }
 
 // meta decodes an object's metadata.
-func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
+func (d *Decoder) meta(r *parse.Reader, m *blocks.Meta, hooks metaHooks) {
 	var name, uid, version []byte
 	r.Object(func(key []byte) {
 		switch string(key) {
 		case "name":
-			name, _ = r.str()
+			name, _ = r.Bytes()
 		case "uid":
-			uid, _ = r.str()
+			uid, _ = r.Bytes()
 		case "resourceVersion":
-			version, _ = r.str()
+			version, _ = r.Bytes()
 		case "creationTimestamp":
 			m.Created = d.seenTime(r)
 		case "deletionTimestamp":
@@ -62,14 +62,14 @@ func (d *Decoder) meta(r *JSONReader, m *blocks.Meta, hooks metaHooks) {
 
 // written decodes managedFields, which record the writers of an object and their last
 // writes.
-func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, blocks.Time)) {
+func (d *Decoder) written(r *parse.Reader, m *blocks.Meta, wrote func([]byte, blocks.Time)) {
 	r.Array(func(int) {
 		var manager []byte
 		var at blocks.Time
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "manager":
-				manager, _ = r.str()
+				manager, _ = r.Bytes()
 			case "time":
 				at = d.seenTime(r)
 			}
@@ -82,7 +82,7 @@ func (d *Decoder) written(r *JSONReader, m *blocks.Meta, wrote func([]byte, bloc
 }
 
 // sawEntries records the times in the given member of each element of a list.
-func (d *Decoder) sawEntries(r *JSONReader, member string) {
+func (d *Decoder) sawEntries(r *parse.Reader, member string) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
 			if string(key) == member {
@@ -94,18 +94,18 @@ func (d *Decoder) sawEntries(r *JSONReader, member string) {
 
 // conditions calls fn for each entry of status.conditions, with the time of its last
 // transition. The bytes are only valid during the call.
-func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte, at blocks.Time)) {
+func (d *Decoder) conditions(r *parse.Reader, fn func(kind, status, reason []byte, at blocks.Time)) {
 	r.Array(func(int) {
 		var kind, status, reason []byte
 		var at blocks.Time
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "type":
-				kind, _ = r.str()
+				kind, _ = r.Bytes()
 			case "status":
-				status, _ = r.str()
+				status, _ = r.Bytes()
 			case "reason":
-				quietly(r, func() { reason, _ = r.str() })
+				quietly(r, func() { reason, _ = r.Bytes() })
 			case "lastHeartbeatTime":
 				if d.Newest != nil {
 					quietly(r, func() { d.seenTime(r) })
@@ -119,7 +119,7 @@ func (d *Decoder) conditions(r *JSONReader, fn func(kind, status, reason []byte,
 }
 
 // quietly calls read and drops its faults.
-func quietly(r *JSONReader, read func()) {
+func quietly(r *parse.Reader, read func()) {
 	before := len(r.Faults)
 	read()
 	r.Faults = r.Faults[:before]
@@ -127,7 +127,7 @@ func quietly(r *JSONReader, read func()) {
 
 // asOne reports all faults of a list as one. A fault names the index of its entry, and that differs
 // in a saved snapshot, which keeps only some entries.
-func asOne(r *JSONReader, read func()) {
+func asOne(r *parse.Reader, read func()) {
 	before := len(r.Faults)
 	if read(); len(r.Faults) > before {
 		r.Faults = r.Faults[:before]
@@ -136,23 +136,23 @@ func asOne(r *JSONReader, read func()) {
 }
 
 // stringMap calls fn for each member of an object of strings.
-func stringMap(r *JSONReader, fn func(key, value []byte)) {
+func stringMap(r *parse.Reader, fn func(key, value []byte)) {
 	if fn == nil {
 		return
 	}
 	r.Object(func(key []byte) {
-		if v, ok := r.str(); ok {
+		if v, ok := r.Bytes(); ok {
 			fn(key, v)
 		}
 	})
 }
 
 // TimeValue decodes a time in RFC 3339; the zero time if it is invalid.
-func TimeValue(r *JSONReader) time.Time {
-	if r.at.mask != nil {
-		return protobuf.Time(r.at.field.Bytes)
+func TimeValue(r *parse.Reader) time.Time {
+	if r.Mask() != nil {
+		return r.WireTime()
 	}
-	s, ok := r.str()
+	s, ok := r.Bytes()
 	if !ok {
 		return time.Time{}
 	}
@@ -164,4 +164,4 @@ func TimeValue(r *JSONReader) time.Time {
 }
 
 // seenTime decodes a time and records it with saw.
-func (d *Decoder) seenTime(r *JSONReader) blocks.Time { return d.saw(TimeValue(r)) }
+func (d *Decoder) seenTime(r *parse.Reader) blocks.Time { return d.saw(TimeValue(r)) }

@@ -1,17 +1,20 @@
 package decode
 
-import "github.com/calico-audit/calico-audit/blocks"
+import (
+	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
+)
 
 // migrations are read in the API version that v3.32 and newer releases serve.
 var migrations = describe(Kind{
 	Resource: blocks.Migrations, Names: []string{"DatastoreMigration"}, Foreign: "migration.projectcalico.org/v1beta1", Optional: true,
-	keeps: object("", 0, metaMask(classWord, true), object("status", 0, value("phase", 0, classWord))),
+	keeps: parse.Object("", 0, metaMask(classWord, true), parse.Object("status", 0, parse.Value("phase", 0, classWord))),
 }, descriptor[blocks.Migration]{
 	json: (*Decoder).migration,
 	in:   func(s *blocks.Snapshot) *[]blocks.Migration { return &s.Migrations },
 })
 
-func (d *Decoder) migration(r *JSONReader, m *blocks.Migration) bool {
-	d.object(r, &m.Meta, metaHooks{}, nil, r.members(Members{"phase": &m.Phase}))
+func (d *Decoder) migration(r *parse.Reader, m *blocks.Migration) bool {
+	d.object(r, &m.Meta, metaHooks{}, nil, r.Known(parse.Members{"phase": &m.Phase}))
 	return d.whole(r, &m.Meta, "")
 }

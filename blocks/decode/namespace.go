@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var namespaces = describe(Kind{
@@ -22,7 +23,7 @@ var namespaces = describe(Kind{
 		}
 		return ""
 	},
-	keeps: object("", 0, metaMask(classNamespace, true, allLabels,
+	keeps: parse.Object("", 0, metaMask(classNamespace, true, allLabels,
 		annotations(map[string]class{annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList}))),
 }, descriptor[blocks.Namespace]{
 	json: (*Decoder).namespace,
@@ -46,7 +47,7 @@ func needNamespaces(s *blocks.Snapshot) string {
 	return ""
 }
 
-func (d *Decoder) namespace(r *JSONReader, ns *blocks.Namespace) bool {
+func (d *Decoder) namespace(r *parse.Reader, ns *blocks.Namespace) bool {
 	d.object(r, &ns.Meta, metaHooks{label: d.labels(&ns.Labels), annotation: func(key, value []byte) {
 		switch string(key) {
 		case annotationPoolsV4:
@@ -70,7 +71,7 @@ func (d *Decoder) labels(to *map[string]string) func(key, value []byte) {
 
 // jsonList decodes what a pod or namespace requests: a JSON list of pools, by name or CIDR, or
 // of addresses (cni-plugin pkg/k8s/k8s.go). An empty string requests none.
-func (d *Decoder) jsonList(r *JSONReader, value []byte, of string) []string {
+func (d *Decoder) jsonList(r *parse.Reader, value []byte, of string) []string {
 	var names []string
 	if len(value) > 0 && json.Unmarshal(value, &names) != nil {
 		r.Fault(NotA("JSON list of "+of, value))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // The annotation with a pod's interfaces and addresses that Multus and similar plugins
@@ -32,8 +33,8 @@ type networkStatus struct {
 // each with a list "ips". An empty annotation has no entries. reason describes the first
 // part that cannot be parsed; fn still gets all other parts.
 func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
-	r := NewJSONReader(status)
-	if r.atEnd() {
+	r := parse.New(status)
+	if r.AtEnd() {
 		return ""
 	}
 	r.Array(func(int) {
@@ -46,7 +47,7 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 				quietly(r, func() { n.Default, _ = r.Boolean() })
 			case "ips":
 				r.Array(func(int) {
-					s, ok := r.str()
+					s, ok := r.Bytes()
 					if !ok {
 						return
 					}
@@ -60,10 +61,10 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 		})
 		fn(n)
 	})
-	r.end()
+	r.End()
 	switch {
-	case r.err != nil:
-		return "is not a JSON list of networks: " + r.err.Error()
+	case r.Err() != nil:
+		return "is not a JSON list of networks: " + r.Err().Error()
 	case len(r.Faults) > 0:
 		return strings.TrimSpace(r.Faults[0].Field + " " + r.Faults[0].Reason)
 	}
@@ -71,7 +72,7 @@ func networkStatuses(status []byte, fn func(networkStatus)) (reason string) {
 }
 
 // networkStatus decodes the network status of a pod.
-func (d *Decoder) networkStatus(r *JSONReader, p *blocks.Workload, status []byte) {
+func (d *Decoder) networkStatus(r *parse.Reader, p *blocks.Workload, status []byte) {
 	reason := networkStatuses(status, func(n networkStatus) {
 		if x := p.Extend(); !n.Default {
 			x.Interfaces = append(x.Interfaces, d.str([]byte(n.Name)))

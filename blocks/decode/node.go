@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
 
@@ -44,17 +45,17 @@ var wireguardAnnotations = map[string]string{
 
 var nodes = describe(Kind{
 	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"), LeftOut: blocks.NodeLeftOut,
-	keeps: object("", 0,
+	keeps: parse.Object("", 0,
 		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
-		object("spec", 2,
-			&fieldMask{key: "unschedulable", num: 4, schema: schemaBool, class: classNumber},
-			listOf("taints", 5, object("", 0, value("key", 1, classTaint), value("value", 2, classLabelValue), value("effect", 3, classWord))),
-			listOf("podCIDRs", 7, value("", 7, classAddresses))),
-		object("status", 3,
+		parse.Object("spec", 2,
+			&parse.Mask{Key: "unschedulable", Num: 4, Schema: parse.SchemaBool, Class: classNumber},
+			parse.List("taints", 5, parse.Object("", 0, parse.Value("key", 1, classTaint), parse.Value("value", 2, classLabelValue), parse.Value("effect", 3, classWord))),
+			parse.List("podCIDRs", 7, parse.Value("", 7, classAddresses))),
+		parse.Object("status", 3,
 			allocatableMask,
-			listOf("conditions", 4, object("", 0, value("type", 1, classWord), value("status", 2, classWord))),
-			&fieldMask{key: "addresses", num: 5, schema: schemaList, parts: []*fieldMask{nodeIP}, by: map[string]*fieldMask{string(corev1.NodeInternalIP): nodeIP}},
-			object("nodeInfo", 7, value("operatingSystem", 9, classWord)))),
+			parse.List("conditions", 4, parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("status", 2, classWord))),
+			&parse.Mask{Key: "addresses", Num: 5, Schema: parse.SchemaList, Parts: []*parse.Mask{nodeIP}, By: map[string]*parse.Mask{string(corev1.NodeInternalIP): nodeIP}},
+			parse.Object("nodeInfo", 7, parse.Value("operatingSystem", 9, classWord)))),
 }, descriptor[blocks.Node]{
 	json: (*Decoder).node,
 	in:   func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
@@ -79,7 +80,7 @@ func nodeAnnotationClasses() map[string]class {
 
 // node decodes a Kubernetes node. Invalid annotations are ignored, as in Calico, but
 // recorded as gaps.
-func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
+func (d *Decoder) node(r *parse.Reader, n *blocks.Node) bool {
 	var calico map[string]string // labels of Calico's Node resource
 	label := d.labels(&n.Labels)
 	d.object(r, &n.Meta, metaHooks{
@@ -101,17 +102,17 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 				n.OursSince = at
 			}
 		},
-	}, r.members(Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) },
+	}, r.Known(parse.Members{"unschedulable": &n.Unschedulable, "taints": func() { d.taints(r, n) },
 		"podCIDRs": func() {
 			r.Array(func(int) {
-				s, _ := r.str()
+				s, _ := r.Bytes()
 				p, ok := blocks.ParseNetwork(string(s))
 				if n.PodCIDRs = append(n.PodCIDRs, p.Masked()); !ok {
 					r.Fault(NotA("CIDR", s))
 				}
 			})
 		},
-	}), r.members(Members{
+	}), r.Known(parse.Members{
 		"allocatable": func() { n.Allocatable = d.Strings.allocatable(r) },
 		"conditions": func() {
 			d.conditions(r, func(kind, status, _ []byte, _ blocks.Time) {
@@ -124,7 +125,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 		"addresses": func() { n.InternalIPs = internalIPs(r) },
 		"nodeInfo": func() {
 			system := ""
-			r.Fields(Members{"operatingSystem": &system})
+			r.Fields(parse.Members{"operatingSystem": &system})
 			n.Windows = n.Windows || system == "windows"
 		},
 	}))
@@ -145,7 +146,7 @@ func (d *Decoder) node(r *JSONReader, n *blocks.Node) bool {
 	return d.whole(r, &n.Meta, anywhere)
 }
 
-func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byte) {
+func (d *Decoder) nodeAnnotation(r *parse.Reader, n *blocks.Node, key, value []byte) {
 	if len(value) == 0 {
 		return
 	}
@@ -187,14 +188,14 @@ func (d *Decoder) nodeAnnotation(r *JSONReader, n *blocks.Node, key, value []byt
 }
 
 // nodeIP keeps an entry of status.addresses.
-var nodeIP = object("", 0, value("type", 1, classWord), value("address", 2, classNodeAddress))
+var nodeIP = parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("address", 2, classNodeAddress))
 
 // internalIPs decodes the internal addresses in status.addresses. It ignores entries that are
 // not addresses.
-func internalIPs(r *JSONReader) (out []netip.Addr) {
+func internalIPs(r *parse.Reader) (out []netip.Addr) {
 	r.Array(func(int) {
 		kind, address := "", ""
-		r.Fields(Members{"type": &kind, "address": &address})
+		r.Fields(parse.Members{"type": &kind, "address": &address})
 		if a, ok := blocks.ParseAddr(address); ok && kind == string(corev1.NodeInternalIP) && !slices.Contains(out, a) {
 			out = append(out, a)
 		}
@@ -202,10 +203,10 @@ func internalIPs(r *JSONReader) (out []netip.Addr) {
 	return out
 }
 
-func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
+func (d *Decoder) taints(r *parse.Reader, n *blocks.Node) {
 	r.Array(func(int) {
 		var taint blocks.Taint
-		r.Fields(Members{"key": &taint.Key, "value": &taint.Value, "effect": &taint.Effect})
+		r.Fields(parse.Members{"key": &taint.Key, "value": &taint.Value, "effect": &taint.Effect})
 		n.OutOfService = n.OutOfService || taint.Key == blocks.TaintOutOfService
 		if taint.Effect == "NoSchedule" || taint.Effect == "NoExecute" {
 			n.Taints = append(n.Taints, taint)
@@ -216,7 +217,7 @@ func (d *Decoder) taints(r *JSONReader, n *blocks.Node) {
 var allocatableMask = quantities("allocatable", 2)
 
 // allocatable decodes status.allocatable, shared by all nodes with equal resources.
-func (s *SharedStrings) allocatable(r *JSONReader) blocks.Quantities {
+func (s *SharedStrings) allocatable(r *parse.Reader) blocks.Quantities {
 	var list corev1.ResourceList
 	text := appendKept(nil, r, allocatableMask, nil)
 	if err := json.Unmarshal(text, &list); err != nil {

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // Objects holds the decoded records of one kind, and gaps for undecodable objects or the
@@ -49,7 +50,7 @@ type records interface {
 // snapshot holds the records.
 type descriptor[T any] struct {
 	// json decodes an object into an empty record, or returns false if it yields none.
-	json func(*Decoder, *JSONReader, *T) bool
+	json func(*Decoder, *parse.Reader, *T) bool
 	// Exactly one of in, shared and put is set. in returns the snapshot's records; shared does so
 	// for kinds with very many objects, which snapshots share. put stores the one record of a
 	// single kind; its value is also what a cluster without the object has.
@@ -73,7 +74,7 @@ func describe[T any, P record[T]](k Kind, c descriptor[T]) *Kind {
 	k.Single, k.keepsOthers = c.put != nil, c.others != nil
 	k.none = func() records { return &list[T, P]{descriptor: &c} }
 	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{descriptor: &c}} }
-	k.JSON = func(d *Decoder, r *JSONReader) {
+	k.JSON = func(d *Decoder, r *parse.Reader) {
 		d.inNamespace = ""
 		l := d.Out.records.(*list[T, P])
 		if o := new(T); c.json(d, r, o) {

@@ -7,8 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/go-json-experiment/json/jsontext"
-
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
@@ -61,25 +60,25 @@ func (m *ListMeta) field(f protobuf.Field) {
 
 func pageJSON(body io.Reader, one func(Object) error) (ListMeta, error) {
 	var m ListMeta
-	r := &JSONReader{in: jsontext.NewDecoder(body, Lenient...)}
+	r := parse.NewStream(body)
 	list, items := "", false
-	r.Fields(Members{
+	r.Fields(parse.Members{
 		"kind": &list,
 		"metadata": func() {
-			r.Fields(Members{"continue": &m.Next, "resourceVersion": &m.Revision, "remainingItemCount": &m.Remaining})
+			r.Fields(parse.Members{"continue": &m.Next, "resourceVersion": &m.Revision, "remainingItemCount": &m.Remaining})
 		},
 		"items": func() {
 			items = true
 			r.Array(func(int) {
-				if o := r.Raw(); r.err == nil {
-					r.err = one(Object{Text: o})
+				if o := r.Raw(); r.Err() == nil {
+					r.Stop(one(Object{Text: o}))
 				}
 			})
 		},
 	})
 	switch {
-	case r.err != nil:
-		return m, fmt.Errorf("%w: %w", ErrPage, r.err)
+	case r.Err() != nil:
+		return m, fmt.Errorf("%w: %w", ErrPage, r.Err())
 	case !items, !strings.HasSuffix(list, "List"):
 		return m, ErrPage
 	}
@@ -99,19 +98,19 @@ func (d *Decoder) reduced(o Object) []byte {
 func (d *Decoder) One(o Object) error {
 	k := d.Out.Kind
 	if d.reader == nil { // reused, because a new reader costs more than reading an object
-		d.reader = NewJSONReader(nil)
+		d.reader = parse.New(nil)
 		d.reader.Share = d.str
 	}
 	switch {
 	case o.Wire && !k.protobuf():
 		return protobuf.ErrMalformed
 	case o.Wire && d.PodLabels && k.labelled != nil:
-		d.reader.readWire(o.Text, k.labelled)
+		d.reader.ResetWire(o.Text, k.labelled)
 	case o.Wire:
-		d.reader.readWire(o.Text, k.keeps)
+		d.reader.ResetWire(o.Text, k.keeps)
 	default:
 		d.reader.Reset(o.Text)
 	}
 	k.JSON(d, d.reader)
-	return d.reader.err
+	return d.reader.Err()
 }

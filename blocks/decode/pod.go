@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // Calico's annotations on pods and namespaces (libcalico-go
@@ -35,30 +36,30 @@ var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
 	Absent:   always("no Pod in the files"),
 	LeftOut:  blocks.PodsLeftOut,
-	keeps:    podMask(&fieldMask{key: "labels", num: 11, schema: schemaMap, wants: func(key []byte) bool { return string(key) == labelVM }, class: classVM}),
+	keeps:    podMask(&parse.Mask{Key: "labels", Num: 11, Schema: parse.SchemaMap, Wants: func(key []byte) bool { return string(key) == labelVM }, Class: classVM}),
 	labelled: podMask(allLabels),
 }, descriptor[blocks.Workload]{
 	json:   (*Decoder).pod,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Workload { return &s.Workloads },
 })
 
-func podMask(labels *fieldMask) *fieldMask {
-	return object("", 0,
-		metaMask(classPod, false, podAnnotations, ownersMask(map[string]*fieldMask{kindVMI: vmOwner, "": otherOwner}), labels),
-		object("spec", 2, append(slices.Clip(rulesMask.parts),
-			value("nodeName", 10, classNode),
-			&fieldMask{key: "hostNetwork", num: 11, schema: schemaBool, class: classNumber})...),
-		object("status", 3,
-			&fieldMask{key: "conditions", num: 2, schema: schemaList, parts: []*fieldMask{condition}, by: map[string]*fieldMask{"Ready": condition, "DisruptionTarget": condition}},
-			listOf("containerStatuses", 8, needing("finishedAt", object("", 0, object("state", 2, object("terminated", 3, timeField("finishedAt", 6)))))),
-			&fieldMask{key: "initContainerStatuses", num: 10, schema: schemaList, parts: []*fieldMask{upgradeIPAM}, by: map[string]*fieldMask{blocks.UpgradeIPAM: upgradeIPAM}},
-			value("phase", 1, classWord),
-			value("podIP", 6, classAddresses),
-			listOf("podIPs", 12, object("", 0, value("ip", 1, classAddresses))),
+func podMask(labels *parse.Mask) *parse.Mask {
+	return parse.Object("", 0,
+		metaMask(classPod, false, podAnnotations, ownersMask(map[string]*parse.Mask{kindVMI: vmOwner, "": otherOwner}), labels),
+		parse.Object("spec", 2, append(slices.Clip(rulesMask.Parts),
+			parse.Value("nodeName", 10, classNode),
+			&parse.Mask{Key: "hostNetwork", Num: 11, Schema: parse.SchemaBool, Class: classNumber})...),
+		parse.Object("status", 3,
+			&parse.Mask{Key: "conditions", Num: 2, Schema: parse.SchemaList, Parts: []*parse.Mask{condition}, By: map[string]*parse.Mask{"Ready": condition, "DisruptionTarget": condition}},
+			parse.List("containerStatuses", 8, parse.Needing("finishedAt", parse.Object("", 0, parse.Object("state", 2, parse.Object("terminated", 3, timeField("finishedAt", 6)))))),
+			&parse.Mask{Key: "initContainerStatuses", Num: 10, Schema: parse.SchemaList, Parts: []*parse.Mask{upgradeIPAM}, By: map[string]*parse.Mask{blocks.UpgradeIPAM: upgradeIPAM}},
+			parse.Value("phase", 1, classWord),
+			parse.Value("podIP", 6, classAddresses),
+			parse.List("podIPs", 12, parse.Object("", 0, parse.Value("ip", 1, classAddresses))),
 			timeField("startTime", 7)))
 }
 
-var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, wants: podAnnotation, classes: map[string]class{
+var podAnnotations = &parse.Mask{Key: "annotations", Num: 12, Schema: parse.SchemaMap, Wants: podAnnotation, Classes: map[string]class{
 	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
 	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
 	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks, annotationAsks: classAsks,
@@ -66,10 +67,10 @@ var podAnnotations = &fieldMask{key: "annotations", num: 12, schema: schemaMap, 
 }}
 
 // upgradeIPAM keeps the status of an init container.
-var upgradeIPAM = object("", 0, value("name", 1, classWord), &fieldMask{key: "ready", num: 4, schema: schemaBool, class: classNumber})
+var upgradeIPAM = parse.Object("", 0, parse.Value("name", 1, classWord), &parse.Mask{Key: "ready", Num: 4, Schema: parse.SchemaBool, Class: classNumber})
 
 // condition keeps type, status and time of an entry of status.conditions.
-var condition = object("", 0, value("type", 1, classWord), value("status", 2, classWord), timeField("lastTransitionTime", 4))
+var condition = parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("status", 2, classWord), timeField("lastTransitionTime", 4))
 
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key []byte) bool {
@@ -83,7 +84,7 @@ func podAnnotation(key []byte) bool {
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
 
 // pod decodes a pod.
-func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
+func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 	var podIP []byte      // status.podIP; old clusters have no podIPs
 	var ended blocks.Time // the latest change of a kept condition or end of a container
 	upgrades := false     // its init container upgrade-ipam has not ended
@@ -124,7 +125,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		case "phase":
 			p.Phase = d.text(r)
 		case "podIP":
-			podIP, _ = r.str()
+			podIP, _ = r.Bytes()
 		case "podIPs":
 			podIPs(r, p)
 		case "startTime":
@@ -148,7 +149,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 					r.Object(func(key []byte) {
 						switch string(key) {
 						case "name":
-							name, _ := r.str()
+							name, _ := r.Bytes()
 							named = string(name) == blocks.UpgradeIPAM
 						case "ready":
 							ready, _ = r.Boolean()
@@ -161,7 +162,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 			asOne(r, func() {
 				at := func(key []byte) {
 					if string(key) == "terminated" {
-						r.Fields(Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }})
+						r.Fields(parse.Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }})
 					}
 				}
 				r.Array(func(int) {
@@ -203,7 +204,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
 		p.StatusIPs = append(p.StatusIPs, a)
 	} else if !ok && len(podIP) > 0 {
-		r.faultAt("status.podIP", NotA("address", podIP))
+		r.FaultAt("status.podIP", NotA("address", podIP))
 	}
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
 	p.StatusIPs, p.AnnotationIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs)
@@ -218,10 +219,10 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 		p.AnnotationIPs = p.StatusIPs
 	}
 	if p.Node != "" && p.Phase == "" && len(p.StatusIPs) == 0 && p.Started.IsZero() && !p.Ready {
-		r.faultAt("status", "is missing") // the API server sets the phase of each pod
+		r.FaultAt("status", "is missing") // the API server sets the phase of each pod
 	}
 	if d.Dump && p.Node == "" && (p.Phase == "Running" || len(p.StatusIPs) > 0) {
-		r.faultAt("spec.nodeName", "is missing") // only a kubelet sets these
+		r.FaultAt("spec.nodeName", "is missing") // only a kubelet sets these
 	}
 	for _, f := range r.Faults {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {
@@ -237,7 +238,7 @@ func (d *Decoder) pod(r *JSONReader, p *blocks.Workload) bool {
 	return d.whole(r, &p.Meta, anywhere)
 }
 
-func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []byte) {
+func (d *Decoder) podAnnotation(r *parse.Reader, p *blocks.Workload, key, value []byte) {
 	switch string(key) {
 	case annotationPodIP:
 		p.NetworkRemoved = len(value) == 0
@@ -275,7 +276,7 @@ func (d *Decoder) podAnnotation(r *JSONReader, p *blocks.Workload, key, value []
 
 // annotationIPs adds the addresses of an annotation: one such as "10.0.0.1/32", or several
 // separated by commas. podIP and podIPs both contain the first address.
-func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
+func annotationIPs(r *parse.Reader, p *blocks.Workload, value []byte) {
 	for one := range bytes.SplitSeq(value, []byte(",")) {
 		if one = bytes.TrimSpace(one); len(one) == 0 {
 			continue
@@ -285,7 +286,7 @@ func annotationIPs(r *JSONReader, p *blocks.Workload, value []byte) {
 }
 
 // addAddress adds an address to a list that does not have it yet.
-func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
+func addAddress(r *parse.Reader, to *[]netip.Addr, text []byte) {
 	if a, ok := blocks.ParseAddr(string(text)); !ok {
 		r.Fault(NotA("address", text))
 	} else if !slices.Contains(*to, a) {
@@ -294,11 +295,11 @@ func addAddress(r *JSONReader, to *[]netip.Addr, text []byte) {
 }
 
 // podIPs decodes status.podIPs.
-func podIPs(r *JSONReader, p *blocks.Workload) {
+func podIPs(r *parse.Reader, p *blocks.Workload) {
 	r.Array(func(int) {
 		r.Object(func(key []byte) {
 			if string(key) == "ip" {
-				if value, _ := r.str(); len(value) > 0 {
+				if value, _ := r.Bytes(); len(value) > 0 {
 					addAddress(r, &p.StatusIPs, value)
 				}
 			}

@@ -8,18 +8,19 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var pools = describe(Kind{
 	Resource: blocks.Pools, Names: []string{apiv3.KindIPPool}, Absent: always("no IPPool in the files"),
-	keeps: object("", 0, append(calicoObject(classPool,
-		value("cidr", 0, classPoolCIDR), value("blockSize", 0, classNumber), value("disabled", 0, classNumber),
-		value("nodeSelector", 0, classNodeSelector), value("namespaceSelector", 0, classNamespaceSelector),
-		listOf("allowedUses", 0, value("", 0, classWord)), value("assignmentMode", 0, classWord),
-		value("ipipMode", 0, classWord), value("vxlanMode", 0, classWord), value("natOutgoing", 0, classNumber), value("nat-outgoing", 0, classNumber), value("disableBGPExport", 0, classNumber),
-		object("ipip", 0, value("enabled", 0, classNumber), value("mode", 0, classWord)),
-	).parts, object("status", 0, listOf("conditions", 0, object("", 0,
-		value("type", 0, classWord), value("status", 0, classWord), value("reason", 0, classWord), value("lastTransitionTime", 0, classTime)))))...),
+	keeps: parse.Object("", 0, append(calicoObject(classPool,
+		parse.Value("cidr", 0, classPoolCIDR), parse.Value("blockSize", 0, classNumber), parse.Value("disabled", 0, classNumber),
+		parse.Value("nodeSelector", 0, classNodeSelector), parse.Value("namespaceSelector", 0, classNamespaceSelector),
+		parse.List("allowedUses", 0, parse.Value("", 0, classWord)), parse.Value("assignmentMode", 0, classWord),
+		parse.Value("ipipMode", 0, classWord), parse.Value("vxlanMode", 0, classWord), parse.Value("natOutgoing", 0, classNumber), parse.Value("nat-outgoing", 0, classNumber), parse.Value("disableBGPExport", 0, classNumber),
+		parse.Object("ipip", 0, parse.Value("enabled", 0, classNumber), parse.Value("mode", 0, classWord)),
+	).Parts, parse.Object("status", 0, parse.List("conditions", 0, parse.Object("", 0,
+		parse.Value("type", 0, classWord), parse.Value("status", 0, classWord), parse.Value("reason", 0, classWord), parse.Value("lastTransitionTime", 0, classTime)))))...),
 }, descriptor[blocks.Pool]{
 	json: (*Decoder).pool,
 	in:   func(s *blocks.Snapshot) *[]blocks.Pool { return &s.Pools },
@@ -28,11 +29,11 @@ var pools = describe(Kind{
 // pool decodes an IPPool and applies the defaults of libcalico-go clientv3/ippool.go,
 // convertIpPoolFromStorage. Pools stored by Calico v2 have an "ipip" object instead of
 // ipipMode, and "nat-outgoing"; they are converted as in backend/k8s/resources/ippool.go, ConvertFromK8s.
-func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
+func (d *Decoder) pool(r *parse.Reader, p *blocks.Pool) bool {
 	p.Automatic = true
 	var old blocks.Encap
 	hasCIDR, hasSize := false, false
-	found := d.object(r, &p.Meta, metaHooks{}, r.members(Members{
+	found := d.object(r, &p.Meta, metaHooks{}, r.Known(parse.Members{
 		"cidr": func() {
 			if hasCIDR = !r.Null(); hasCIDR {
 				if written, ok := d.network(r); ok {
@@ -50,7 +51,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 		"allowedUses": func() {
 			p.Uses = nil
 			r.Array(func(int) {
-				if s, ok := r.str(); ok {
+				if s, ok := r.Bytes(); ok {
 					p.Uses = append(p.Uses, blocks.Use(d.str(s)))
 				}
 			})
@@ -60,18 +61,18 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 		"ipipMode":       (*string)(&p.IPIP), "vxlanMode": (*string)(&p.VXLAN),
 		"nodeSelector": &p.NodeSelector, "namespaceSelector": &p.NamespaceSelector,
 		"disabled": &p.Disabled, "natOutgoing": &p.NATOutgoing, "nat-outgoing": &p.NATOutgoing, "disableBGPExport": &p.DisableBGPExport,
-	}), r.members(Members{"conditions": func() {
+	}), r.Known(parse.Members{"conditions": func() {
 		d.conditions(r, func(kind, status, reason []byte, _ blocks.Time) { // Calico v3.32 and newer assign no addresses from such a pool
 			if string(kind) == "Allocatable" && string(status) == "False" {
 				p.NotAllocatable = cmp.Or(string(reason), "Unknown")
 			}
 		})
 	}}))
-	if r.err != nil {
+	if r.Err() != nil {
 		return false
 	}
 	if found && !hasCIDR {
-		r.faultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", "is missing")
 	}
 	if len(p.Uses) == 0 {
 		p.Uses = []blocks.Use{blocks.UseWorkload, blocks.UseTunnel}
@@ -84,7 +85,7 @@ func (d *Decoder) pool(r *JSONReader, p *blocks.Pool) bool {
 			p.BlockSize, p.DefaultSize = defaultBlockSize(p.CIDR), true
 		}
 		if hasSize && (p.BlockSize < 1 || p.BlockSize > p.CIDR.Addr().BitLen()) {
-			r.faultAt("spec.blockSize", fmt.Sprintf("is %d, not the length of an %v prefix", p.BlockSize, p.Family()))
+			r.FaultAt("spec.blockSize", fmt.Sprintf("is %d, not the length of an %v prefix", p.BlockSize, p.Family()))
 		}
 	}
 	checkName(r, &p.Meta)
@@ -103,9 +104,9 @@ func defaultBlockSize(cidr netip.Prefix) int {
 }
 
 // oldIPIP decodes the encapsulation of a pool stored by Calico v2; "" for null.
-func oldIPIP(r *JSONReader) blocks.Encap {
+func oldIPIP(r *parse.Reader) blocks.Encap {
 	enabled, mode := false, ""
-	if !r.Fields(Members{"enabled": &enabled, "mode": &mode}) {
+	if !r.Fields(parse.Members{"enabled": &enabled, "mode": &mode}) {
 		return ""
 	}
 	switch {

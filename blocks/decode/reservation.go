@@ -7,11 +7,12 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var reservations = describe(Kind{
 	Resource: blocks.Reservations, Names: []string{apiv3.KindIPReservation}, Optional: true,
-	keeps: calicoObject(classReservation, listOf("reservedCIDRs", 0, value("", 0, classAddresses))),
+	keeps: calicoObject(classReservation, parse.List("reservedCIDRs", 0, parse.Value("", 0, classAddresses))),
 }, descriptor[blocks.Reservation]{
 	json: (*Decoder).reservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.Reservation { return &s.Reservations },
@@ -20,7 +21,7 @@ var reservations = describe(Kind{
 // reservation decodes an IPReservation. An invalid CIDR is omitted, with a gap of its own.
 // Calico also accepts single addresses, and skips empty entries (libcalico-go ipam/ipam.go,
 // getReservedIPs).
-func (d *Decoder) reservation(r *JSONReader, v *blocks.Reservation) bool {
+func (d *Decoder) reservation(r *parse.Reader, v *blocks.Reservation) bool {
 	d.object(r, &v.Meta, metaHooks{annotation: func(key, value []byte) {
 		if string(key) == blocks.OursAnnotation {
 			v.Ours = d.str(value)
@@ -31,7 +32,7 @@ func (d *Decoder) reservation(r *JSONReader, v *blocks.Reservation) bool {
 		}
 		v.CIDRs = nil
 		r.Array(func(int) {
-			s, ok := r.str()
+			s, ok := r.Bytes()
 			if s = bytes.TrimSpace(s); !ok || len(s) == 0 {
 				return
 			}

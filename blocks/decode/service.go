@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // services are read as JSON: version is set.
@@ -17,11 +18,11 @@ var services = describe(Kind{
 })
 
 // service decodes a Service.
-func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
+func (d *Decoder) service(r *parse.Reader, s *blocks.Service) bool {
 	kind, class, asks, policy, served, annotated := "", "", "", "", false, false
 	d.object(r, &s.Meta, metaHooks{noWritten: true, annotation: func(key, _ []byte) {
 		annotated = annotated || slices.Contains([]string{"projectcalico.org/loadBalancerIPs", "projectcalico.org/ipv4pools", "projectcalico.org/ipv6pools"}, string(key))
-	}}, r.members(Members{
+	}}, r.Known(parse.Members{
 		"type": &kind, "loadBalancerClass": &class, "loadBalancerIP": &asks, "externalTrafficPolicy": &policy,
 		"clusterIPs": func() {
 			r.Array(func(int) {
@@ -30,8 +31,8 @@ func (d *Decoder) service(r *JSONReader, s *blocks.Service) bool {
 				}
 			})
 		},
-	}), r.members(Members{"loadBalancer": func() {
-		r.Fields(Members{"ingress": func() { r.Array(func(int) { served = true }) }})
+	}), r.Known(parse.Members{"loadBalancer": func() {
+		r.Fields(parse.Members{"ingress": func() { r.Array(func(int) { served = true }) }})
 	}}))
 	s.Namespace = d.inNamespace
 	s.Pending = kind == string(corev1.ServiceTypeLoadBalancer) && !served && (class == "" || class == blocks.CalicoLoadBalancer)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // DefaultName is the name of the only effective object of a configuration kind.
@@ -13,13 +14,13 @@ const DefaultName = "default"
 // config decodes metadata, spec and status of an object of a single kind. It returns false if the
 // object is broken, which is a gap of the whole resource. It also returns false for an object that
 // is not named "default", if its kind drops such objects.
-func (d *Decoder) config(r *JSONReader, m *blocks.Meta, spec, status Members) bool {
-	d.object(r, m, metaHooks{}, r.members(spec), r.members(status))
+func (d *Decoder) config(r *parse.Reader, m *blocks.Meta, spec, status parse.Members) bool {
+	d.object(r, m, metaHooks{}, r.Known(spec), r.Known(status))
 	// Calico's clients write each such object with a spec, although it may be empty.
 	if d.Dump && !d.hasSpec {
-		r.faultAt("spec", "is missing")
+		r.FaultAt("spec", "is missing")
 	}
-	if r.err != nil {
+	if r.Err() != nil {
 		return false
 	}
 	checkName(r, m)

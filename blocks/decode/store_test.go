@@ -12,6 +12,7 @@ import (
 	"unsafe"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // Changes in any order lead to the same sorted records as a fresh list of the remaining
@@ -197,7 +198,7 @@ func TestEveryKindHasRecords(t *testing.T) {
 	for _, k := range Kinds {
 		p := NewObjects(k)
 		d := &Decoder{Out: p, Strings: &SharedStrings{}}
-		r := NewJSONReader([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "range": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
+		r := parse.New([]byte(`{"metadata": {"name": "default", "namespace": "ns"}, "spec": {"cidr": "10.0.0.0/24", "range": "10.0.0.0/24", "handleID": "h", "node": "n"}}`))
 		k.JSON(d, r)
 		c := NewStore(k)
 		c.Put(blocks.Key{Namespace: "ns", Name: "default"}, p)

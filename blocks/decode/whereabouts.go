@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // versionWhereabouts is the API group and version of Whereabouts' kinds.
@@ -17,8 +18,8 @@ const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
 var whereaboutsPools = describe(Kind{
 	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
 	Absent: besideWhereabouts("the files hold objects of Whereabouts but none of its IPPools"),
-	keeps: whereaboutsObject(classRangeName, value("range", 0, classAddresses), entriesOf("allocations", classByOrdinal,
-		object("", 0, value("id", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)))),
+	keeps: whereaboutsObject(classRangeName, parse.Value("range", 0, classAddresses), parse.Entries("allocations", classByOrdinal,
+		parse.Object("", 0, parse.Value("id", 0, classSandbox), parse.Value("podref", 0, classPodRef), parse.Value("ifname", 0, classWord)))),
 }, descriptor[blocks.WhereaboutsPool]{
 	json: (*Decoder).whereaboutsPool,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsPool { return &s.WhereaboutsPools },
@@ -27,7 +28,7 @@ var whereaboutsPools = describe(Kind{
 var whereaboutsReservations = describe(Kind{
 	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
 	Absent: besideWhereabouts("the files hold objects of Whereabouts but no OverlappingRangeIPReservation"),
-	keeps:  whereaboutsObject(classAddressName, value("containerid", 0, classSandbox), value("podref", 0, classPodRef), value("ifname", 0, classWord)),
+	keeps:  whereaboutsObject(classAddressName, parse.Value("containerid", 0, classSandbox), parse.Value("podref", 0, classPodRef), parse.Value("ifname", 0, classWord)),
 }, descriptor[blocks.WhereaboutsReservation]{
 	json: (*Decoder).whereaboutsReservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsReservation { return &s.WhereaboutsReservations },
@@ -43,8 +44,8 @@ var nodeSlicePools = describe(Kind{
 		}
 		return ""
 	},
-	keeps: object("", 0, metaMask(classNetwork, true), object("status", 0,
-		listOf("allocations", 0, object("", 0, value("nodeName", 0, classNode), value("sliceRange", 0, classAddresses))))),
+	keeps: parse.Object("", 0, metaMask(classNetwork, true), parse.Object("status", 0,
+		parse.List("allocations", 0, parse.Object("", 0, parse.Value("nodeName", 0, classNode), parse.Value("sliceRange", 0, classAddresses))))),
 }, descriptor[blocks.NodeSlicePool]{
 	json: (*Decoder).nodeSlicePool,
 	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
@@ -62,16 +63,16 @@ func besideWhereabouts(reason string) func(*blocks.Snapshot) string {
 
 // whereaboutsObject returns the mask of a Whereabouts object. spec lists the fields that
 // the decoder reads.
-func whereaboutsObject(name class, spec ...*fieldMask) *fieldMask {
-	s := object("spec", 0, spec...)
-	s.whole = true
-	return object("", 0, metaMask(name, true), s)
+func whereaboutsObject(name class, spec ...*parse.Mask) *parse.Mask {
+	s := parse.Object("spec", 0, spec...)
+	s.Whole = true
+	return parse.Object("", 0, metaMask(name, true), s)
 }
 
 // whereaboutsPool decodes an IPPool of Whereabouts. An invalid allocation is omitted, with
 // a gap of its own. Whereabouts omits it, too, and may assign its address again
 // (pkg/storage/kubernetes/ipam.go, toIPReservationList).
-func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool {
+func (d *Decoder) whereaboutsPool(r *parse.Reader, p *blocks.WhereaboutsPool) bool {
 	type entry struct {
 		blocks.WhereaboutsOwner
 		key string
@@ -85,7 +86,7 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 	d.object(r, &p.Meta, metaHooks{wrote: wrote}, func(key []byte) {
 		switch string(key) {
 		case "range":
-			s, ok := r.str()
+			s, ok := r.Bytes()
 			if !ok {
 				return
 			}
@@ -103,14 +104,14 @@ func (d *Decoder) whereaboutsPool(r *JSONReader, p *blocks.WhereaboutsPool) bool
 		}
 	}, nil)
 	p.Namespace = d.inNamespace
-	if r.err == nil && p.RangeText == "" && len(r.Faults) == 0 {
-		r.faultAt("spec.range", "is missing")
+	if r.Err() == nil && p.RangeText == "" && len(r.Faults) == 0 {
+		r.FaultAt("spec.range", "is missing")
 	}
 	for _, e := range entries {
 		a, ok := atOffset(p.Range.Addr(), e.key)
 		if ok = ok && p.Range.Masked().Contains(a); !ok {
 			if p.Range.IsValid() {
-				r.faultAt("spec.allocations."+e.key, "is not the offset of an address in the range")
+				r.FaultAt("spec.allocations."+e.key, "is not the offset of an address in the range")
 			}
 			continue
 		}
@@ -137,15 +138,15 @@ func atOffset(first netip.Addr, offset string) (netip.Addr, bool) {
 
 // whereaboutsOwner decodes a member of a Whereabouts owner. sandbox is the name of the
 // member with the sandbox ID.
-func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o *blocks.WhereaboutsOwner) {
+func (d *Decoder) whereaboutsOwner(r *parse.Reader, key []byte, sandbox string, o *blocks.WhereaboutsOwner) {
 	switch string(key) {
 	case sandbox:
-		s, _ := r.str()
+		s, _ := r.Bytes()
 		o.ContainerID = string(s)
 	case "ifname":
 		o.Interface = d.text(r)
 	case "podref":
-		s, _ := r.str()
+		s, _ := r.Bytes()
 		namespace, name, ok := strings.Cut(string(s), "/")
 		if ok && namespace != "" && name != "" && !strings.Contains(name, "/") {
 			o.Pod = blocks.Key{Namespace: d.str([]byte(namespace)), Name: name}
@@ -154,18 +155,18 @@ func (d *Decoder) whereaboutsOwner(r *JSONReader, key []byte, sandbox string, o 
 }
 
 // whereaboutsReservation decodes an OverlappingRangeIPReservation.
-func (d *Decoder) whereaboutsReservation(r *JSONReader, v *blocks.WhereaboutsReservation) bool {
+func (d *Decoder) whereaboutsReservation(r *parse.Reader, v *blocks.WhereaboutsReservation) bool {
 	d.object(r, &v.Meta, metaHooks{}, func(key []byte) { d.whereaboutsOwner(r, key, "containerid", &v.WhereaboutsOwner) }, nil)
 	v.Namespace = d.inNamespace
 	return d.whole(r, &v.Meta, "")
 }
 
 // nodeSlicePool decodes a NodeSlicePool.
-func (d *Decoder) nodeSlicePool(r *JSONReader, p *blocks.NodeSlicePool) bool {
-	d.object(r, &p.Meta, metaHooks{}, nil, r.members(Members{"allocations": func() {
+func (d *Decoder) nodeSlicePool(r *parse.Reader, p *blocks.NodeSlicePool) bool {
+	d.object(r, &p.Meta, metaHooks{}, nil, r.Known(parse.Members{"allocations": func() {
 		r.Array(func(int) {
 			var s blocks.NodeSlice
-			r.Fields(Members{"nodeName": &s.Node, "sliceRange": func() { s.Range, _ = d.cidr(r) }})
+			r.Fields(parse.Members{"nodeName": &s.Node, "sliceRange": func() { s.Range, _ = d.cidr(r) }})
 			if s.Range.IsValid() {
 				p.Slices = append(p.Slices, s)
 			}

@@ -131,7 +131,7 @@ func TestWhereaboutsAnonymized(t *testing.T) {
 			{classNode, "worker-a"}, {classAddressName, "cafe-fd09--5"}, {classRangeName, "cafe-fd09---64"}, {classRangeName, "cafe-worker-a-10.9.0.0-28"}, {classRangeName, "worker-a-10.9.0.0-28"},
 			{classAddressName, "fd09--5"},
 		} {
-			out = append(out, c.class.anonymize(n, "", c.text))
+			out = append(out, anonymize(c.class, n, "", c.text))
 		}
 		return out
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // A store is a range of keys that hold objects of one kind (libcalico-go lib/backend/model).
@@ -177,8 +178,8 @@ func blockOf(_ store, kv *mvccpb.KeyValue) (o object, ok bool) {
 	var sequence uint64
 	var host string
 	owned := false
-	in := decode.NewJSONReader(kv.Value)
-	in.Fields(decode.Members{
+	in := parse.New(kv.Value)
+	in.Fields(parse.Members{
 		"sequenceNumber": func() { sequence, _ = strconv.ParseUint(string(in.Raw()), 10, 64) },
 		"affinity":       func() { owned = string(in.Raw()) != "null" },
 		"hostAffinity":   &host,

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // FileOptions are options for reading files.
@@ -77,7 +77,7 @@ func (f *fileReader) text(t text) error {
 	text := &lines{in: in, message: f.message}
 	documents, err := Split(text, f.object, f.endList)
 	f.endSaved()
-	var syntax *decode.FileError
+	var syntax *parse.FileError
 	switch {
 	case errors.As(err, &syntax) && objects:
 		return fmt.Errorf("%s: %w", t.name, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // savedSnapshot tracks the current saved snapshot, from its SnapshotInfo to its SnapshotEnd
@@ -48,7 +49,7 @@ func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Tim
 		}
 	}
 	if err != nil {
-		err = &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf("%s: %w", kind, blocks.FieldError(err))}
+		err = &parse.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf("%s: %w", kind, blocks.FieldError(err))}
 	}
 	return takenAt.UTC(), err
 }
@@ -201,17 +202,17 @@ func (f *fileReader) endList(o RawObject) error {
 // missing objects; "" if the list is complete.
 func listHead(object []byte) (kind, version, more string) {
 	var next, remaining []byte
-	r := decode.NewJSONReader(object)
-	r.Fields(decode.Members{"kind": &kind, "apiVersion": &version, "metadata": func() {
+	r := parse.New(object)
+	r.Fields(parse.Members{"kind": &kind, "apiVersion": &version, "metadata": func() {
 		if r.Peek() == '{' {
-			r.Fields(decode.Members{"continue": func() { next = r.Raw() }, "remainingItemCount": func() { remaining = r.Raw() }})
+			r.Fields(parse.Members{"continue": func() { next = r.Raw() }, "remainingItemCount": func() { remaining = r.Raw() }})
 		}
 	}})
 	switch {
 	case len(next) > 0 && string(next) != `""` && string(next) != "null":
 		more = "metadata.continue is set"
 	case len(remaining) > 0 && string(remaining) != "0" && string(remaining) != "null":
-		more = "metadata.remainingItemCount is " + decode.Clip(remaining)
+		more = "metadata.remainingItemCount is " + parse.Clip(remaining)
 	}
 	return kind, version, more
 }

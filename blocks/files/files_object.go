@@ -9,6 +9,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // infoKind is the kind of the first object that "calico-audit snapshot" writes. The object records
@@ -66,7 +67,7 @@ type fileReader struct {
 	info       snapshotInfo
 	// reader reads the envelopes of objects, and decoder the objects. Both are reused,
 	// because creating them costs more than reading an object.
-	reader  *decode.JSONReader
+	reader  *parse.Reader
 	decoder decode.Decoder
 	kinds   map[string]*decode.Kind
 }
@@ -84,7 +85,7 @@ type part struct {
 }
 
 func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, reader: decode.NewJSONReader(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, emptyLists: map[emptyList]bool{}, parts: map[*decode.Objects][]part{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
+	f := &fileReader{opts: opts, reader: parse.New(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, emptyLists: map[emptyList]bool{}, parts: map[*decode.Objects][]part{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
 	f.decoder = decode.Decoder{Strings: &decode.SharedStrings{}, Newest: &f.newest, PodLabels: opts.Budgets}
 	f.info.resources = map[blocks.Resource]bool{}
 	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
@@ -120,7 +121,7 @@ func (f *fileReader) object(o RawObject) error {
 
 func (f *fileReader) nested(o RawObject, depth int) error {
 	wrong := func(format string, args ...any) error {
-		return &decode.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
+		return &parse.FileError{Document: o.document, Line: o.line, Err: fmt.Errorf(format, args...)}
 	}
 	if o.listVersion == blocks.APIVersion { // reports of several clusters are such lists
 		return f.decode(o, envelope{kind: o.listKind, version: o.listVersion})
@@ -146,10 +147,10 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 		}
 		fallthrough
 	default:
-		return skip(wrong("not a Kubernetes object, but %s", decode.Clip(o.JSON)))
+		return skip(wrong("not a Kubernetes object, but %s", parse.Clip(o.JSON)))
 	}
 	var e envelope
-	r.Fields(decode.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
+	r.Fields(parse.Members{"kind": &e.kind, "apiVersion": &e.version, "items": func() {
 		e.items = r.Peek() == '[' || r.Peek() == 'n' // null is an empty list, too
 	}, "metadata": func() { e.metadata = true }})
 	if kind, ok := strings.CutSuffix(o.listKind, "List"); ok {
@@ -177,7 +178,7 @@ func (f *fileReader) nested(o RawObject, depth int) error {
 	case e.version == "v1" && e.kind == "Status": // the API server's answer to a failed request
 		var text string
 		r.Reset(o.JSON)
-		r.Fields(decode.Members{"message": &text})
+		r.Fields(parse.Members{"message": &text})
 		f.message(text)
 		return nil
 	}
@@ -189,9 +190,9 @@ func (f *fileReader) listItems(o RawObject, e envelope, depth int) error {
 	outer := f.list
 	f.list = listed{}
 	defer func() { f.list = outer }()
-	r := decode.NewJSONReader(o.JSON)
+	r := parse.New(o.JSON)
 	var failed error
-	r.Fields(decode.Members{"items": func() {
+	r.Fields(parse.Members{"items": func() {
 		r.Array(func(int) {
 			item := RawObject{JSON: r.Raw(), document: o.document, line: o.line, listKind: e.kind, listVersion: e.version}
 			if failed == nil {

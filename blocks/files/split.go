@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // maxObject limits the size of an object in bytes. Kubernetes stores no object larger than
@@ -78,7 +78,7 @@ func startsJSON(in *bufio.Reader) (bool, error) {
 
 // kindAndVersion reads the identity of a list from its text without the items.
 func kindAndVersion(object []byte) (kind, version string) {
-	decode.NewJSONReader(object).Fields(decode.Members{"kind": &kind, "apiVersion": &version})
+	parse.New(object).Fields(parse.Members{"kind": &kind, "apiVersion": &version})
 	return kind, version
 }
 
@@ -105,5 +105,5 @@ func yamlError(document, firstLine int, piece []byte, err error) error {
 	if bytes.Contains(piece, []byte("{{")) {
 		text += `; is it a template of a chart ("{{ }}")? Then keep it out of the directory`
 	}
-	return &decode.FileError{Document: document, Line: line, Err: errors.New(text)}
+	return &parse.FileError{Document: document, Line: line, Err: errors.New(text)}
 }

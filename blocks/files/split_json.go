@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // jsonSplitter splits JSON text into objects: consecutive values, with or without line
@@ -47,7 +47,7 @@ var errJSONEnd = errors.New("unexpected end of JSON input; is the file cut off?"
 
 func (s *jsonSplitter) run() error {
 	defer s.drop()
-	s.in = jsontext.NewDecoder(&s.text, decode.Lenient...)
+	s.in = jsontext.NewDecoder(&s.text, parse.Lenient...)
 	for {
 		var err error
 		switch kind := s.peek(); kind {
@@ -96,7 +96,7 @@ func (s *jsonSplitter) line() int {
 
 // fail adds a position to an error without one.
 func (s *jsonSplitter) fail(err error) error {
-	var known *decode.FileError
+	var known *parse.FileError
 	if errors.As(err, &known) {
 		return err
 	}
@@ -106,8 +106,8 @@ func (s *jsonSplitter) fail(err error) error {
 		}
 	}
 	from, unread := int(s.in.InputOffset()), s.in.UnreadBuffer()
-	at, err := decode.SyntaxError(err, errJSONEnd, from+len(unread))
-	return &decode.FileError{Document: max(s.document, 1), Line: s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), Err: err}
+	at, err := parse.SyntaxError(err, errJSONEnd, from+len(unread))
+	return &parse.FileError{Document: max(s.document, 1), Line: s.line() + bytes.Count(unread[:min(max(at-from, 0), len(unread))], []byte("\n")), Err: err}
 }
 
 // separator skips "---", which some tools put between JSON documents, and reports whether
@@ -123,7 +123,7 @@ func (s *jsonSplitter) separator() (bool, error) {
 	if _, err := io.ReadFull(&s.text, dashes[:]); err != nil || string(dashes[:]) != "---" {
 		return false, fmt.Errorf("unexpected %q, wanted an object", '-')
 	}
-	s.in.Reset(&s.text, decode.Lenient...)
+	s.in.Reset(&s.text, parse.Lenient...)
 	return true, nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // yamlSplitter splits YAML text into objects. Documents end at lines "---". If a document
@@ -56,11 +56,11 @@ func (s *yamlSplitter) run() error {
 }
 
 func (s *yamlSplitter) place(err error) error {
-	var known *decode.FileError
+	var known *parse.FileError
 	if err == nil || errors.As(err, &known) {
 		return err
 	}
-	return &decode.FileError{Document: max(s.document, 1), Line: s.line, Err: err}
+	return &parse.FileError{Document: max(s.document, 1), Line: s.line, Err: err}
 }
 
 func (s *yamlSplitter) reset() {
@@ -177,7 +177,7 @@ func (s *yamlSplitter) finish() error {
 		return s.emit(RawObject{JSON: object, document: s.document, line: s.start, unended: !s.ended})
 	}
 	if kind, _ := kindAndVersion(object); kind == "" {
-		return &decode.FileError{Document: s.document, Line: s.start, Err: errors.New("a list without kind; is the file cut off?")}
+		return &parse.FileError{Document: s.document, Line: s.start, Err: errors.New("a list without kind; is the file cut off?")}
 	}
 	return s.end(RawObject{JSON: object, document: s.document, line: s.start})
 }

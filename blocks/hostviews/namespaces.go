@@ -8,6 +8,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // spacesDraft holds facts about a view's namespaces that are not part of the view.
@@ -68,13 +69,13 @@ func (d *viewDraft) finishSpaces() {
 // outside Calico's pools may belong to a secondary network, and a namespace without
 // addresses may be a sandbox that holds an allocation. A malformed address is omitted; any
 // other malformed field omits the whole namespace.
-func (d *viewDraft) namespaces(r *decode.JSONReader) {
+func (d *viewDraft) namespaces(r *parse.Reader) {
 	var partial bool // unused: finishSpaces looks at d.spaces.lacking
-	d.entries(r, "namespaces", "", &partial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
+	d.entries(r, "namespaces", "", &partial, func(r *parse.Reader, bad func(field, reason string)) (parse.Members, func()) {
 		var n blocks.HostNamespace
 		d.spaces.count++
-		known := decode.Members{
-			"id": (*decode.Word)(&n.ID), "name": &n.Name, "host": &n.Host, "sandbox": &n.Sandbox, "podUID": &n.PodUID, "processes": &n.Processes,
+		known := parse.Members{
+			"id": (*parse.Word)(&n.ID), "name": &n.Name, "host": &n.Host, "sandbox": &n.Sandbox, "podUID": &n.PodUID, "processes": &n.Processes,
 			"addresses": func() { d.spaceAddresses(r, &n, bad) },
 			"hostInterfaces": func() {
 				if !r.Null() {
@@ -108,7 +109,7 @@ func (d *viewDraft) namespaces(r *decode.JSONReader) {
 }
 
 // spaceAddresses reads the addresses of a namespace.
-func (d *viewDraft) spaceAddresses(r *decode.JSONReader, n *blocks.HostNamespace, bad func(field, reason string)) {
+func (d *viewDraft) spaceAddresses(r *parse.Reader, n *blocks.HostNamespace, bad func(field, reason string)) {
 	r.Array(func(i int) {
 		before := len(r.Faults)
 		s := r.String()

@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/files"
 )
 
@@ -101,7 +101,7 @@ func (g *viewReader) file(path string) error {
 	case len(text) == 0:
 		return &brokenView{errors.New("it is empty")}
 	case text[0] == '[':
-		if err := decode.CheckSyntax(text, 1, 1); err != nil {
+		if err := parse.CheckSyntax(text, 1, 1); err != nil {
 			return &brokenView{err}
 		}
 		g.listing(path, text)
@@ -116,9 +116,9 @@ func (g *viewReader) file(path string) error {
 		return nil
 	}, func(o files.RawObject) error {
 		var kind string
-		decode.NewJSONReader(o.JSON).Fields(decode.Members{"kind": &kind})
+		parse.New(o.JSON).Fields(parse.Members{"kind": &kind})
 		if kind != "" && !strings.HasSuffix(kind, "List") {
-			g.gap(nodeOfFile(path), path, fmt.Sprintf("it is of kind %q and has a list of items, as only a List has", decode.Clip(kind)))
+			g.gap(nodeOfFile(path), path, fmt.Sprintf("it is of kind %q and has a list of items, as only a List has", parse.Clip(kind)))
 		}
 		return nil
 	})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // rawRoute is a route from the ip command or from an agent.
@@ -21,12 +22,12 @@ type rawRoute struct {
 
 // routes reads a list of routes. It skips routes outside the cluster's pools, and dead
 // routes, which the kernel does not use.
-func (d *viewDraft) routes(r *decode.JSONReader) {
-	d.entries(r, "routes", "a route", &d.view.RoutesPartial, func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
+func (d *viewDraft) routes(r *parse.Reader) {
+	d.entries(r, "routes", "a route", &d.view.RoutesPartial, func(r *parse.Reader, bad func(field, reason string)) (parse.Members, func()) {
 		var raw rawRoute
 		known := raw.hop(r)
 		known["dst"], known["type"] = &raw.dst, &raw.route.Type
-		known["protocol"], known["table"] = (*decode.Word)(&raw.route.Protocol), (*decode.Word)(&raw.route.Table)
+		known["protocol"], known["table"] = (*parse.Word)(&raw.route.Protocol), (*parse.Word)(&raw.route.Table)
 		known["pref"] = func() { raw.sixth = true } // only IPv6 routes have it
 		known["metric"] = func() {
 			n, ok := r.Int()
@@ -43,7 +44,7 @@ func (d *viewDraft) routes(r *decode.JSONReader) {
 }
 
 // nexthops reads the next hops of a multipath route.
-func (raw *rawRoute) nexthops(r *decode.JSONReader) {
+func (raw *rawRoute) nexthops(r *parse.Reader) {
 	hops, dead := 0, 0
 	r.Array(func(int) {
 		var hop rawRoute
@@ -63,8 +64,8 @@ func (raw *rawRoute) nexthops(r *decode.JSONReader) {
 }
 
 // hop returns the members that describe a next hop.
-func (raw *rawRoute) hop(r *decode.JSONReader) decode.Members {
-	return decode.Members{
+func (raw *rawRoute) hop(r *parse.Reader) parse.Members {
+	return parse.Members{
 		"dev": &raw.route.Dev,
 		"gateway": func() {
 			raw.route.Gateway = r.String()
@@ -77,7 +78,7 @@ func (raw *rawRoute) hop(r *decode.JSONReader) decode.Members {
 				raw.route.Gateway = r.String()
 				return
 			}
-			r.Fields(decode.Members{"host": &raw.route.Gateway})
+			r.Fields(parse.Members{"host": &raw.route.Gateway})
 		},
 		"flags": func() {
 			r.Array(func(int) {
@@ -176,11 +177,11 @@ func exactPrefix(s string) (netip.Prefix, bool) {
 }
 
 // lookups reads the kernel's lookup results.
-func (d *viewDraft) lookups(r *decode.JSONReader) {
-	d.entries(r, "lookups", "a lookup", &d.view.LookupsPartial, func(_ *decode.JSONReader, bad func(field, reason string)) (decode.Members, func()) {
+func (d *viewDraft) lookups(r *parse.Reader) {
+	d.entries(r, "lookups", "a lookup", &d.view.LookupsPartial, func(_ *parse.Reader, bad func(field, reason string)) (parse.Members, func()) {
 		var l blocks.HostLookup
 		var dst, match string
-		return decode.Members{"dst": &dst, "result": &l.Result, "match": &match, "gateway": &l.Gateway, "dev": &l.Dev, "table": (*decode.Word)(&l.Table)}, func() {
+		return parse.Members{"dst": &dst, "result": &l.Result, "match": &match, "gateway": &l.Gateway, "dev": &l.Dev, "table": (*parse.Word)(&l.Table)}, func() {
 			var ok, okMatch bool
 			l.Dst, ok = exactPrefix(dst)
 			l.Match, okMatch = exactPrefix(match)

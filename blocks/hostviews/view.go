@@ -13,6 +13,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 const (
@@ -103,7 +104,7 @@ func (d *viewDraft) problem(field, reason string) {
 
 // entries reads a list. of returns the members of an entry, and a function that keeps the
 // entry. A malformed value omits the whole entry.
-func (d *viewDraft) entries(r *decode.JSONReader, list, what string, partial *bool, of func(r *decode.JSONReader, bad func(field, reason string)) (decode.Members, func())) {
+func (d *viewDraft) entries(r *parse.Reader, list, what string, partial *bool, of func(r *parse.Reader, bad func(field, reason string)) (parse.Members, func())) {
 	if r.Null() {
 		return
 	}
@@ -139,8 +140,8 @@ func (d *viewDraft) entries(r *decode.JSONReader, list, what string, partial *bo
 	})
 }
 
-func (g *viewReader) reader(text []byte) *decode.JSONReader {
-	r := decode.NewJSONReader(text)
+func (g *viewReader) reader(text []byte) *parse.Reader {
+	r := parse.New(text)
 	r.Share = g.strings.Bytes
 	return r
 }
@@ -172,7 +173,7 @@ func (g *viewReader) object(source string, text []byte) {
 
 // agentView reads the view that a node's agent sent.
 func (g *viewReader) agentView(source, node string, text []byte, authenticated bool) {
-	if err := decode.CheckSyntax(text, 1, 1); err != nil {
+	if err := parse.CheckSyntax(text, 1, 1); err != nil {
 		g.gap(node, source, "the agent's answer is not JSON: "+err.Error())
 		return
 	}
@@ -180,19 +181,19 @@ func (g *viewReader) agentView(source, node string, text []byte, authenticated b
 	d.view.Source, d.view.RulesKnown, d.view.Authenticated = source, true, authenticated
 	d.decode(d.reader(text))
 	if d.view.Node != node {
-		d.view.Doubt = fmt.Sprintf("the agent reports node %q, but its pod is on %q, so the view proves nothing", decode.Clip(d.view.Node), node)
+		d.view.Doubt = fmt.Sprintf("the agent reports node %q, but its pod is on %q, so the view proves nothing", parse.Clip(d.view.Node), node)
 	}
 	d.view.Node = node
 	d.finish("")
 }
 
-func (d *viewDraft) decode(r *decode.JSONReader) {
+func (d *viewDraft) decode(r *parse.Reader) {
 	if r.Peek() != '{' {
-		d.refused = "it is not a HostView, but " + decode.Clip(r.Text)
+		d.refused = "it is not a HostView, but " + parse.Clip(r.Text)
 		return
 	}
 	var kind, version string
-	r.Fields(decode.Members{
+	r.Fields(parse.Members{
 		"apiVersion": &version, "kind": &kind, "node": &d.view.Node, "takenAt": &d.taken, "bootID": &d.view.BootID,
 		"routes": func() { d.routes(r) }, "lookups": func() { d.lookups(r) }, "namespaces": func() { d.namespaces(r) }, "gaps": func() { d.gaps(r) },
 		"namespacesComplete": func() {
@@ -204,7 +205,7 @@ func (d *viewDraft) decode(r *decode.JSONReader) {
 	switch {
 	case d.refused != "":
 	case kind != blocks.HostViewKind || version != blocks.APIVersion:
-		d.refused = fmt.Sprintf("it is of kind %q and apiVersion %q, not a %s of %s", decode.Clip(kind), decode.Clip(version), blocks.HostViewKind, blocks.APIVersion)
+		d.refused = fmt.Sprintf("it is of kind %q and apiVersion %q, not a %s of %s", parse.Clip(kind), parse.Clip(version), blocks.HostViewKind, blocks.APIVersion)
 	case d.view.Node == "":
 		d.refused = "node is missing"
 	case d.taken == "":
@@ -217,7 +218,7 @@ func (d *viewDraft) decode(r *decode.JSONReader) {
 }
 
 // gaps reads the agent's gaps. If a gap is malformed, the namespaces count as incomplete.
-func (d *viewDraft) gaps(r *decode.JSONReader) {
+func (d *viewDraft) gaps(r *parse.Reader) {
 	if r.Null() {
 		return
 	}
@@ -228,7 +229,7 @@ func (d *viewDraft) gaps(r *decode.JSONReader) {
 	r.Array(func(int) {
 		text := cmp.Or(r.String(), "a gap without a text")
 		if len(d.view.Gaps) <= maxViewGaps {
-			d.view.Gaps = append(d.view.Gaps, decode.ClipMessage(text))
+			d.view.Gaps = append(d.view.Gaps, parse.ClipMessage(text))
 		}
 	})
 }
@@ -243,9 +244,9 @@ func (d *viewDraft) finish(named string) {
 	switch {
 	case d.refused != "":
 	case d.listing && d.nodes != nil && !known:
-		d.refused = fmt.Sprintf("the cluster has no node %q", decode.Clip(v.Node))
+		d.refused = fmt.Sprintf("the cluster has no node %q", parse.Clip(v.Node))
 	case other && named != v.Node:
-		v.Doubt = fmt.Sprintf("node: the view is of %s, but the file is named for %s, so it proves nothing", decode.Clip(v.Node), named)
+		v.Doubt = fmt.Sprintf("node: the view is of %s, but the file is named for %s, so it proves nothing", parse.Clip(v.Node), named)
 	}
 	if d.refused != "" {
 		d.gap(v.Node, v.Source, d.refused)

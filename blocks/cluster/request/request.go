@@ -24,7 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
+	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // Options are the settings of a client.
@@ -157,7 +157,7 @@ type StatusError metav1.Status
 func (e *StatusError) Error() string {
 	text := fmt.Sprintf("the API server answered %d %s", e.Code, http.StatusText(int(e.Code)))
 	if e.Message != "" {
-		text += ": " + decode.ClipMessage(e.Message)
+		text += ": " + parse.ClipMessage(e.Message)
 	}
 	return text
 }

@@ -1,4 +1,4 @@
-package decode
+package parse
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-func TestJSONReaderNamesTheField(t *testing.T) {
+func TestReaderNamesTheField(t *testing.T) {
 	const text = `{"spec": {"cidr": 5, "list": ["a", 7, {"x": true}], "map": {"10.0.0.0/8": "many"}}, "rest": [1, 2]}`
-	r := NewJSONReader([]byte(text))
+	r := New([]byte(text))
 	r.Object(func(key []byte) {
 		if string(key) != "spec" {
 			return
@@ -17,18 +17,18 @@ func TestJSONReaderNamesTheField(t *testing.T) {
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "cidr":
-				r.str()
+				r.Bytes()
 			case "list":
-				r.Array(func(int) { r.str() })
+				r.Array(func(int) { r.Bytes() })
 			case "map":
 				r.Object(func([]byte) { r.Int() })
 			}
 		})
 	})
-	if r.err != nil || !r.atEnd() {
-		t.Fatalf("err %v, at end %t", r.err, r.atEnd())
+	if r.err != nil || !r.AtEnd() {
+		t.Fatalf("err %v, at end %t", r.err, r.AtEnd())
 	}
-	want := []fault{
+	want := []Fault{
 		{"spec.cidr", "is a number, not a string"},
 		{"spec.list[1]", "is a number, not a string"},
 		{"spec.list[2]", "is an object, not a string"},
@@ -44,7 +44,7 @@ func TestJSONReaderNamesTheField(t *testing.T) {
 	}
 }
 
-func TestJSONReaderKeepsDigits(t *testing.T) {
+func TestReaderKeepsDigits(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"18446744073709551615": 1<<64 - 1,
 		"1763632800123456789":  1763632800123456789,
@@ -52,8 +52,8 @@ func TestJSONReaderKeepsDigits(t *testing.T) {
 		"26.0":                 26,
 		"1.7636328001e+18":     1763632800100000000,
 	} {
-		r := NewJSONReader([]byte(text))
-		if got, ok := r.uint(); !ok || got != want || len(r.Faults) > 0 {
+		r := New([]byte(text))
+		if got, ok := r.Uint(); !ok || got != want || len(r.Faults) > 0 {
 			t.Errorf("%s: got %d, %t, faults %v", text, got, ok, r.Faults)
 		}
 	}
@@ -65,22 +65,22 @@ func TestJSONReaderKeepsDigits(t *testing.T) {
 		"1e19":                 "is 1e19, not an integer",
 		`"5"`:                  "is a string, not an integer",
 	} {
-		r := NewJSONReader([]byte(text))
-		if _, ok := r.uint(); ok || len(r.Faults) != 1 || r.Faults[0].Reason != reason {
+		r := New([]byte(text))
+		if _, ok := r.Uint(); ok || len(r.Faults) != 1 || r.Faults[0].Reason != reason {
 			t.Errorf("%s: ok %t, faults %v, want %q", text, ok, r.Faults, reason)
 		}
 	}
 }
 
-func TestJSONReaderRejects(t *testing.T) {
+func TestReaderRejects(t *testing.T) {
 	deep := strings.Repeat("[", maxDepth+1) + strings.Repeat("]", maxDepth+1)
 	for _, text := range []string{
 		"", "{", "[", `{"a"`, `{"a":`, `{"a":1`, `{"a":1,`, `{"a":1,}`, `[1,]`, `[1 2]`, `{"a" 1}`, `{1:2}`,
 		`"abc`, `"\x"`, `"\u12"`, "\"a\nb\"", "tru", "nul", "01", "-", "1.", "1e", "@", "{]", "[}", `{"a":1]`, deep,
 	} {
-		r := NewJSONReader([]byte(text))
+		r := New([]byte(text))
 		r.Skip()
-		if r.err == nil && r.atEnd() {
+		if r.err == nil && r.AtEnd() {
 			t.Errorf("no error for %.40s", text)
 		}
 	}
@@ -96,9 +96,9 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		r := NewJSONReader(text)
+		r := New(text)
 		r.Skip()
-		ours := r.err == nil && r.atEnd()
+		ours := r.err == nil && r.AtEnd()
 		if want := json.Valid(text); ours != want {
 			// Both limit depth; encoding/json allows more in total.
 			if want && bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) >= maxDepth {
@@ -113,8 +113,8 @@ func FuzzJSON(f *testing.F) {
 		if json.Unmarshal(text, &want) != nil || bytes.Equal(bytes.TrimSpace(text), []byte("null")) {
 			return
 		}
-		r = NewJSONReader(text)
-		if got, ok := r.str(); !ok || string(got) != want {
+		r = New(text)
+		if got, ok := r.Bytes(); !ok || string(got) != want {
 			t.Fatalf("string %q, want %q", got, want)
 		}
 	})

@@ -1,25 +1,32 @@
-package decode
+// Package parse parses objects value by value, from JSON or from protobuf, which it presents as the
+// API server's JSON. A [Mask] selects the fields.
+package parse
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// JSONReader reads JSON text value by value. A value of the wrong type is recorded as a
+// Reader reads an object value by value. A value of the wrong type is recorded as a
 // fault with its path and skipped; reading continues after it. 64-bit integers keep all
 // digits. Values that no decoder reads, which are most of an object, are skipped. If an
 // object has a key twice, both values are read.
 //
 // Returned byte slices point into the text where possible.
-type JSONReader struct {
+type Reader struct {
 	// Text is the JSON text or protobuf message.
 	Text []byte
 	in   *jsontext.Decoder
@@ -29,12 +36,12 @@ type JSONReader struct {
 	err   error
 	errAt int    // its offset in the text
 	path  []step // path of the current value
-	// odd counts the kept values that are not of their mask's type; see appendKept.
-	odd int
+	// Odd counts the kept values that are not of their mask's type, for the caller.
+	Odd int
 	// Share, if set, deduplicates equal strings.
 	Share func([]byte) string
 	// Faults are the unexpected values of the current object.
-	Faults []fault
+	Faults []Fault
 }
 
 // step is one step of a path: a key, or an index if that is not negative.
@@ -43,8 +50,8 @@ type step struct {
 	index int
 }
 
-// fault is a value that its field does not allow.
-type fault struct{ Field, Reason string }
+// Fault is a value that its field does not allow.
+type Fault struct{ Field, Reason string }
 
 // maxFaults limits the faults recorded per object.
 const maxFaults = 20
@@ -55,23 +62,26 @@ const maxDepth = 10_000
 // Lenient makes jsontext accept what encoding/json accepts.
 var Lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
-// NewJSONReader returns a reader before the only value of a text.
-func NewJSONReader(text []byte) *JSONReader {
-	r := &JSONReader{in: new(jsontext.Decoder)}
+// New returns a reader before the only value of a text.
+func New(text []byte) *Reader {
+	r := &Reader{in: new(jsontext.Decoder)}
 	r.Reset(text)
 	return r
 }
 
+// NewStream returns a reader before the only value of a stream.
+func NewStream(from io.Reader) *Reader { return &Reader{in: jsontext.NewDecoder(from, Lenient...)} }
+
 // Reset starts reading another text. Earlier results of the reader must no longer be in
 // use.
-func (r *JSONReader) Reset(text []byte) {
-	*r = JSONReader{Text: text, in: r.in, text: *bytes.NewBuffer(text), path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
+func (r *Reader) Reset(text []byte) {
+	*r = Reader{Text: text, in: r.in, text: *bytes.NewBuffer(text), path: r.path[:0], Share: r.Share, Faults: r.Faults[:0]}
 	r.in.Reset(&r.text, Lenient...)
 }
 
 // Peek returns the kind of the current value by its first byte, '0' for all numbers. It
 // returns 0 at the end or after an error.
-func (r *JSONReader) Peek() byte {
+func (r *Reader) Peek() byte {
 	switch {
 	case r.err != nil:
 		return 0
@@ -82,19 +92,19 @@ func (r *JSONReader) Peek() byte {
 }
 
 // pos returns the offset of the current value in the text.
-func (r *JSONReader) pos() int { return len(r.Text) - len(bytes.TrimLeft(r.rest(), ",: \n\r\t")) }
+func (r *Reader) pos() int { return len(r.Text) - len(bytes.TrimLeft(r.rest(), ",: \n\r\t")) }
 
 // rest returns the unread text.
-func (r *JSONReader) rest() []byte {
+func (r *Reader) rest() []byte {
 	r.Peek()
 	return r.in.UnreadBuffer()
 }
 
-// atEnd reports whether only white space remains.
-func (r *JSONReader) atEnd() bool { return len(bytes.TrimLeft(r.rest(), " \n\r\t")) == 0 }
+// AtEnd reports whether only white space remains.
+func (r *Reader) AtEnd() bool { return len(bytes.TrimLeft(r.rest(), " \n\r\t")) == 0 }
 
-// end sets an error unless only white space remains.
-func (r *JSONReader) end() {
+// End sets an error unless only white space remains.
+func (r *Reader) End() {
 	if rest := bytes.TrimLeft(r.rest(), " \n\r\t"); r.err == nil && len(rest) > 0 {
 		c, _ := utf8.DecodeRune(rest)
 		r.err, r.errAt = fmt.Errorf("invalid character %q after top-level value", c), len(r.Text)-len(rest)
@@ -102,25 +112,25 @@ func (r *JSONReader) end() {
 }
 
 // Fault records a fault of the current value.
-func (r *JSONReader) Fault(reason string) {
+func (r *Reader) Fault(reason string) {
 	if len(r.Faults) < maxFaults {
-		r.Faults = append(r.Faults, fault{r.field(), reason})
+		r.Faults = append(r.Faults, Fault{r.field(), reason})
 	}
 }
 
-// faultAt records a fault of a field below the current value.
-func (r *JSONReader) faultAt(field, reason string) {
+// FaultAt records a fault of a field below the current value.
+func (r *Reader) FaultAt(field, reason string) {
 	if at := r.field(); at != "" {
 		field = at + "." + field
 	}
 	if len(r.Faults) < maxFaults {
-		r.Faults = append(r.Faults, fault{field, reason})
+		r.Faults = append(r.Faults, Fault{field, reason})
 	}
 }
 
 // field returns the path of the current value in the current object, such as
 // "spec.reservedCIDRs[1]". Keys that are not plain names (labels, CIDRs) are in brackets.
-func (r *JSONReader) field() string {
+func (r *Reader) field() string {
 	var b strings.Builder
 	for _, s := range r.path {
 		switch key := string(s.key); {
@@ -143,7 +153,7 @@ var kindNames = map[byte]string{'{': "an object", '[': "a list", '"': "a string"
 
 // is reports whether the current value has the given kind. If not, it skips the value and
 // records a fault. Null counts as absent, without a fault, as in the Kubernetes API.
-func (r *JSONReader) is(kind byte, wanted string) bool {
+func (r *Reader) is(kind byte, wanted string) bool {
 	have := r.Peek()
 	if have == kind {
 		return true
@@ -156,7 +166,7 @@ func (r *JSONReader) is(kind byte, wanted string) bool {
 }
 
 // Null skips a null and reports whether there was one.
-func (r *JSONReader) Null() bool {
+func (r *Reader) Null() bool {
 	if r.Peek() != 'n' {
 		return false
 	}
@@ -167,7 +177,7 @@ func (r *JSONReader) Null() bool {
 // Object calls fn for each member of the current object. If fn does not read the value, it
 // is skipped. Object returns false without an object: for null, or for another type, which
 // is a fault.
-func (r *JSONReader) Object(fn func(key []byte)) bool {
+func (r *Reader) Object(fn func(key []byte)) bool {
 	if !r.is('{', "an object") {
 		return false
 	}
@@ -191,11 +201,11 @@ type Members map[string]any
 type Word string
 
 // Fields reads the known members of the current object, and reports whether there is an
-// object, as [JSONReader.Object] does.
-func (r *JSONReader) Fields(known Members) bool { return r.Object(r.members(known)) }
+// object, as [Reader.Object] does.
+func (r *Reader) Fields(known Members) bool { return r.Object(r.Known(known)) }
 
-// members returns a function that reads a known member.
-func (r *JSONReader) members(known Members) func(key []byte) {
+// Known returns a function that reads a known member.
+func (r *Reader) Known(known Members) func(key []byte) {
 	return func(key []byte) {
 		switch into := known[string(key)].(type) {
 		case func():
@@ -220,7 +230,7 @@ func (r *JSONReader) members(known Members) func(key []byte) {
 
 // Array calls fn for each element of the current list. If fn does not read the element, it
 // is skipped. Another type than a list is a fault; null is an empty list.
-func (r *JSONReader) Array(fn func(i int)) {
+func (r *Reader) Array(fn func(i int)) {
 	if !r.is('[', "a list") {
 		return
 	}
@@ -236,7 +246,7 @@ func (r *JSONReader) Array(fn func(i int)) {
 }
 
 // visit calls fn for the current value and skips the value if fn did not read it.
-func (r *JSONReader) visit(at step, fn func()) {
+func (r *Reader) visit(at step, fn func()) {
 	r.path = append(r.path, at)
 	start := r.in.InputOffset()
 	fn()
@@ -246,7 +256,7 @@ func (r *JSONReader) visit(at step, fn func()) {
 	r.path = r.path[:len(r.path)-1]
 }
 
-func (r *JSONReader) token() {
+func (r *Reader) token() {
 	if r.err == nil {
 		_, err := r.in.ReadToken()
 		r.fail(err)
@@ -254,7 +264,7 @@ func (r *JSONReader) token() {
 }
 
 // Raw reads one value of any type, as written; nil after an error.
-func (r *JSONReader) Raw() []byte {
+func (r *Reader) Raw() []byte {
 	switch {
 	case r.err != nil:
 		return nil
@@ -267,14 +277,14 @@ func (r *JSONReader) Raw() []byte {
 }
 
 // Skip skips one value of any type.
-func (r *JSONReader) Skip() {
+func (r *Reader) Skip() {
 	if r.at.mask == nil {
 		r.Raw()
 	}
 }
 
-// str reads a string. It returns false for null, and for other types, which are a fault.
-func (r *JSONReader) str() ([]byte, bool) {
+// Bytes reads a string. It returns false for null, and for other types, which are a fault.
+func (r *Reader) Bytes() ([]byte, bool) {
 	if !r.is('"', "a string") {
 		return nil, false
 	}
@@ -283,8 +293,8 @@ func (r *JSONReader) str() ([]byte, bool) {
 }
 
 // String reads a string and shares it if Share is set; "" if there is none.
-func (r *JSONReader) String() string {
-	s, _ := r.str()
+func (r *Reader) String() string {
+	s, _ := r.Bytes()
 	if r.Share != nil {
 		return r.Share(s)
 	}
@@ -292,7 +302,7 @@ func (r *JSONReader) String() string {
 }
 
 // quoted reads the current string. Invalid UTF-8 is replaced, as in encoding/json.
-func (r *JSONReader) quoted() []byte {
+func (r *Reader) quoted() []byte {
 	if s := r.at.field.Bytes; r.at.mask != nil && utf8.Valid(s) {
 		return s
 	}
@@ -308,7 +318,7 @@ func (r *JSONReader) quoted() []byte {
 }
 
 // Boolean reads a boolean; false, false if there is none.
-func (r *JSONReader) Boolean() (value, ok bool) {
+func (r *Reader) Boolean() (value, ok bool) {
 	value = r.Peek() == 't'
 	if !value && !r.is('f', "a boolean") {
 		return false, false
@@ -317,8 +327,8 @@ func (r *JSONReader) Boolean() (value, ok bool) {
 	return value, r.err == nil
 }
 
-// uint reads an integer from 0 to 2^64-1.
-func (r *JSONReader) uint() (uint64, bool) {
+// Uint reads an integer from 0 to 2^64-1.
+func (r *Reader) Uint() (uint64, bool) {
 	raw, ok := r.integer()
 	if !ok {
 		return 0, false
@@ -331,21 +341,21 @@ func (r *JSONReader) uint() (uint64, bool) {
 }
 
 // Int reads an integer. Values beyond 64 bits become the nearest int64.
-func (r *JSONReader) Int() (int64, bool) {
+func (r *Reader) Int() (int64, bool) {
 	raw, ok := r.integer()
 	n, _ := strconv.ParseInt(string(raw), 10, 64)
 	return n, ok
 }
 
 // Int32 reads an integer. Values beyond 32 bits become the nearest int32.
-func (r *JSONReader) Int32() (int32, bool) {
+func (r *Reader) Int32() (int32, bool) {
 	n, ok := r.Int()
 	return int32(min(max(n, math.MinInt32), math.MaxInt32)), ok
 }
 
 // integer reads a number without fraction. Programs that read JSON into floats write integers as 26.0
 // and 1.7e+18, so a dump may have passed through one; the API server writes neither.
-func (r *JSONReader) integer() ([]byte, bool) {
+func (r *Reader) integer() ([]byte, bool) {
 	if !r.is('0', "an integer") {
 		return nil, false
 	}
@@ -362,7 +372,7 @@ func (r *JSONReader) integer() ([]byte, bool) {
 }
 
 // fail keeps the first error.
-func (r *JSONReader) fail(err error) {
+func (r *Reader) fail(err error) {
 	if r.err == nil && err != nil {
 		r.errAt, r.err = SyntaxError(err, errTruncated, len(r.Text))
 	}
@@ -385,9 +395,9 @@ func SyntaxError(err, cut error, end int) (int, error) {
 
 // CheckSyntax checks a complete JSON value and locates the error.
 func CheckSyntax(object []byte, document, line int) error {
-	r := NewJSONReader(object)
+	r := New(object)
 	r.Skip()
-	r.end()
+	r.End()
 	if r.err == nil {
 		return nil
 	}
@@ -428,4 +438,37 @@ func ClipMessage(s string) string {
 		return s[:most] + "…"
 	}
 	return s
+}
+
+// Err returns the first syntax error; nil if there is none.
+func (r *Reader) Err() error { return r.err }
+
+// Stop ends the reading with an error.
+func (r *Reader) Stop(err error) { r.err = cmp.Or(r.err, err) }
+
+// Mask returns the mask of the current value of a protobuf message; nil for JSON.
+func (r *Reader) Mask() *Mask { return r.at.mask }
+
+// WireTime returns the time of the current value of a protobuf message.
+func (r *Reader) WireTime() time.Time { return protobuf.Time(r.at.field.Bytes) }
+
+// Ahead returns a string member of the current object, without consuming the object.
+func (r *Reader) Ahead(member string) (text string) {
+	New(r.Text[r.pos():]).Fields(Members{member: &text})
+	return text
+}
+
+// asWritten preserves the spelling of strings.
+var asWritten = append(slices.Clone(Lenient), jsontext.PreserveRawStrings(true))
+
+// AppendRaw appends the current value as written, without white space.
+func (r *Reader) AppendRaw(out []byte) []byte {
+	if r.at.mask != nil {
+		return r.at.appendScalar(out)
+	}
+	raw := r.Raw()
+	if r.err == nil {
+		out, r.err = jsontext.AppendFormat(out, raw, asWritten...)
+	}
+	return out
 }

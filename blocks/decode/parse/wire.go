@@ -1,31 +1,32 @@
-package decode
+package parse
 
 import (
 	"iter"
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/calico-audit/calico-audit/blocks/decode/protobuf"
 )
 
-// A wire is a value in a protobuf message. It lets a JSONReader read the message as the API
+// A wire is a value in a protobuf message. It lets a Reader read the message as the API
 // server's JSON, without empty values and without fields that the kind's mask drops.
 type wire struct {
 	// mask is the value's mask; nil if the reader reads JSON.
-	mask  *fieldMask
+	mask  *Mask
 	field protobuf.Field // the first entry of a list or map
 	after []byte         // the message after field, which may hold more entries
 }
 
-// readWire makes the reader read a protobuf message.
-func (r *JSONReader) readWire(message []byte, mask *fieldMask) {
-	*r = JSONReader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protobuf.Field{Bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
+// ResetWire makes the reader read a protobuf message.
+func (r *Reader) ResetWire(message []byte, mask *Mask) {
+	*r = Reader{Text: message, in: r.in, Share: r.Share, at: wire{mask: mask, field: protobuf.Field{Bytes: message}}, path: r.path[:0], Faults: r.Faults[:0]}
 }
 
 // fields yields the fields of a message, each with the message after it.
-func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
+func (r *Reader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
 	return func(yield func(protobuf.Field, []byte) bool) {
 		for len(message) > 0 && r.err == nil {
 			var f protobuf.Field
@@ -37,21 +38,21 @@ func (r *JSONReader) fields(message []byte) iter.Seq2[protobuf.Field, []byte] {
 }
 
 // wireObject implements Object.
-func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
-	if at.mask.schema != schemaObject {
+func (r *Reader) wireObject(at wire, fn func(key []byte)) bool {
+	if at.mask.Schema != SchemaObject {
 		return r.wireMap(at, fn)
 	}
 	var last protowire.Number
 	for f, after := range r.fields(at.field.Bytes) {
-		var p *fieldMask
+		var p *Mask
 		if f.Num <= maxField {
 			p = at.mask.numbered[f.Num]
 		}
 		again := f.Num == last // another entry of a list or map, which was read already
 		last = f.Num
 		switch {
-		case p == nil, again && p.schema.repeated(), len(f.Bytes) == 0 && (p.schema == schemaText || p.schema == schemaTime):
-		case p.key == "":
+		case p == nil, again && p.Schema.repeated(), len(f.Bytes) == 0 && (p.Schema == SchemaText || p.Schema == SchemaTime):
+		case p.Key == "":
 			r.wireObject(wire{mask: p, field: f}, fn)
 		default:
 			r.enterWire(wire{p, f, after}, step{p.name, -1})
@@ -62,7 +63,7 @@ func (r *JSONReader) wireObject(at wire, fn func(key []byte)) bool {
 	return r.err == nil
 }
 
-func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
+func (r *Reader) wireMap(at wire, fn func(key []byte)) bool {
 	for entry := range r.entries(at) {
 		var key []byte
 		value := wire{mask: textMask}
@@ -75,10 +76,10 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 			default: // not part of a map's entry
 			}
 		}
-		if at.mask.schema == schemaQuantities {
+		if at.mask.Schema == SchemaQuantities {
 			value.field.Bytes = r.firstText(value.field.Bytes)
 		}
-		if at.mask.wants == nil || at.mask.wants(key) {
+		if at.mask.Wants == nil || at.mask.Wants(key) {
 			r.enterWire(value, step{key, -1})
 			fn(key)
 			r.leaveWire()
@@ -88,12 +89,12 @@ func (r *JSONReader) wireMap(at wire, fn func(key []byte)) bool {
 }
 
 // wireArray implements Array.
-func (r *JSONReader) wireArray(at wire, fn func(i int)) {
+func (r *Reader) wireArray(at wire, fn func(i int)) {
 	i := 0
 	for entry := range r.entries(at) {
-		element := at.mask.parts[0]
-		if at.mask.by != nil {
-			element = at.mask.element(string(r.firstText(entry)))
+		element := at.mask.Parts[0]
+		if at.mask.By != nil {
+			element = at.mask.Element(string(r.firstText(entry)))
 		}
 		if element != nil {
 			r.enterWire(wire{mask: element, field: protobuf.Field{Bytes: entry}}, step{nil, i})
@@ -104,15 +105,15 @@ func (r *JSONReader) wireArray(at wire, fn func(i int)) {
 	}
 }
 
-func (r *JSONReader) enterWire(at wire, in step) {
+func (r *Reader) enterWire(at wire, in step) {
 	r.at = at
 	r.path = append(r.path, in)
 }
 
-func (r *JSONReader) leaveWire() { r.path = r.path[:len(r.path)-1] }
+func (r *Reader) leaveWire() { r.path = r.path[:len(r.path)-1] }
 
 // entries yields the entries of a list or map, which follow one another.
-func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
+func (r *Reader) entries(at wire) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if !yield(at.field.Bytes) {
 			return
@@ -126,7 +127,7 @@ func (r *JSONReader) entries(at wire) iter.Seq[[]byte] {
 }
 
 // firstText returns a message's first field, a string such as a kind.
-func (r *JSONReader) firstText(message []byte) []byte {
+func (r *Reader) firstText(message []byte) []byte {
 	for f := range r.fields(message) {
 		if f.Num == 1 {
 			return f.Bytes
@@ -137,17 +138,17 @@ func (r *JSONReader) firstText(message []byte) []byte {
 
 // kind implements Peek.
 func (at *wire) kind() byte {
-	switch at.mask.schema {
-	case schemaObject, schemaMap, schemaQuantities:
+	switch at.mask.Schema {
+	case SchemaObject, SchemaMap, SchemaQuantities:
 		return '{'
-	case schemaList:
+	case SchemaList:
 		return '['
-	case schemaBool:
+	case SchemaBool:
 		if at.field.Value == 0 {
 			return 'f'
 		}
 		return 't'
-	case schemaNumber:
+	case SchemaNumber:
 		return '0'
 	default:
 		return '"'
@@ -156,17 +157,18 @@ func (at *wire) kind() byte {
 
 // appendScalar appends a value other than an object or list as JSON.
 func (at *wire) appendScalar(out []byte) []byte {
-	switch at.mask.schema {
-	case schemaBool:
+	switch at.mask.Schema {
+	case SchemaBool:
 		return strconv.AppendBool(out, at.field.Value != 0)
-	case schemaNumber:
+	case SchemaNumber:
 		return strconv.AppendUint(out, at.field.Value, 10)
-	case schemaTime:
+	case SchemaTime:
 		return protobuf.Time(at.field.Bytes).AppendFormat(append(out, '"'), time.RFC3339+`"`)
 	default:
-		return appendText(out, at.field.Bytes)
+		out, _ = jsontext.AppendQuote(out, at.field.Bytes) // invalid UTF-8 is replaced
+		return out
 	}
 }
 
 // textMask is the mask of a map's values.
-var textMask = &fieldMask{schema: schemaText}
+var textMask = &Mask{Schema: SchemaText}
