@@ -56,7 +56,7 @@ func ownerMask(name class, more ...*parse.Mask) *parse.Mask {
 
 var (
 	vmOwner    = ownerMask(classVM, parse.Value("apiVersion", 5, classOwnerVersion))
-	otherOwner = parse.Needing(`"controller":true`, ownerMask(classController))
+	otherOwner = parse.Requiring(`"controller":true`, ownerMask(classController))
 )
 
 func annotations(classes map[string]class) *parse.Mask {

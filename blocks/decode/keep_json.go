@@ -64,7 +64,7 @@ func appendObject(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) 
 		out = appendKey(out, p.Key)
 		out = appendKept(out, r, p, n)
 		if p.Schema == parse.SchemaMap && bytes.HasSuffix(out, []byte("{}")) ||
-			p.Schema == parse.SchemaList && (p.By != nil || p.Parts[0].Needs != "") && bytes.HasSuffix(out, []byte("[]")) {
+			p.Schema == parse.SchemaList && (p.By != nil || p.Parts[0].Requires != "") && bytes.HasSuffix(out, []byte("[]")) {
 			out = out[:mark] // the map or list is empty
 		}
 	})
@@ -102,7 +102,7 @@ func appendList(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []
 		from := len(out)
 		out = appendKept(out, r, element, n)
 		// Decoders report an odd element.
-		if wanted = wanted && bytes.Contains(out[from:], []byte(element.Needs)); !wanted && r.Odd == odd {
+		if wanted = wanted && bytes.Contains(out[from:], []byte(element.Requires)); !wanted && r.Odd == odd {
 			out = out[:mark]
 		}
 	})

@@ -51,7 +51,7 @@ func podMask(labels *parse.Mask) *parse.Mask {
 			&parse.Mask{Key: "hostNetwork", Num: 11, Schema: parse.SchemaBool, Class: classNumber})...),
 		parse.Object("status", 3,
 			&parse.Mask{Key: "conditions", Num: 2, Schema: parse.SchemaList, Parts: []*parse.Mask{condition}, By: map[string]*parse.Mask{"Ready": condition, "DisruptionTarget": condition}},
-			parse.List("containerStatuses", 8, parse.Needing("finishedAt", parse.Object("", 0, parse.Object("state", 2, parse.Object("terminated", 3, timeField("finishedAt", 6)))))),
+			parse.List("containerStatuses", 8, parse.Requiring("finishedAt", parse.Object("", 0, parse.Object("state", 2, parse.Object("terminated", 3, timeField("finishedAt", 6)))))),
 			&parse.Mask{Key: "initContainerStatuses", Num: 10, Schema: parse.SchemaList, Parts: []*parse.Mask{upgradeIPAM}, By: map[string]*parse.Mask{blocks.UpgradeIPAM: upgradeIPAM}},
 			parse.Value("phase", 1, classWord),
 			parse.Value("podIP", 6, classAddresses),

@@ -18,7 +18,7 @@ var (
 		quantities("overhead", 32), parse.Object("resources", 40, quantities("requests", 2)),
 		parse.List("topologySpreadConstraints", 33, parse.Object("", 0, parse.Value("whenUnsatisfiable", 3, classWord))),
 		parse.List("schedulingGates", 38, parse.Object("", 0)), parse.List("resourceClaims", 39, parse.Object("", 0)), parse.Object("schedulingGroup", 43),
-		parse.List("volumes", 1, parse.Needing(":", parse.Object("", 0, parse.Object("", 2, parse.Object("emptyDir", 2), parse.Object("persistentVolumeClaim", 10), parse.Object("ephemeral", 29),
+		parse.List("volumes", 1, parse.Requiring(":", parse.Object("", 0, parse.Object("", 2, parse.Object("emptyDir", 2), parse.Object("persistentVolumeClaim", 10), parse.Object("ephemeral", 29),
 			parse.Object("hostPath", 1), parse.Object("gcePersistentDisk", 3), parse.Object("awsElasticBlockStore", 4), parse.Object("iscsi", 8), parse.Object("rbd", 11), parse.Object("cinder", 13),
 			parse.Object("fc", 17), parse.Object("vsphereVolume", 20), parse.Object("azureDisk", 22), parse.Object("portworxVolume", 24), parse.Object("csi", 28))))))
 	affinityMask = parse.Object("affinity", 18, parse.Object("nodeAffinity", 1, parse.Object("requiredDuringSchedulingIgnoredDuringExecution", 1,
@@ -26,7 +26,7 @@ var (
 			parse.List("matchExpressions", 1, requirement(classLabelValue)),
 			parse.List("matchFields", 2, requirement(classNode)))))), podTerms("podAffinity", 2), podTerms("podAntiAffinity", 3))
 	container = parse.Object("", 0, probe("livenessProbe", 10), probe("readinessProbe", 11),
-		parse.List("ports", 6, parse.Needing(":", parse.Object("", 0, &parse.Mask{Key: "hostPort", Num: 2, Schema: parse.SchemaNumber, Class: classNumber}))),
+		parse.List("ports", 6, parse.Requiring(":", parse.Object("", 0, &parse.Mask{Key: "hostPort", Num: 2, Schema: parse.SchemaNumber, Class: classNumber}))),
 		&parse.Mask{Key: "env", Num: 7, Schema: parse.SchemaList, Parts: []*parse.Mask{variable(classStub)}, By: variables},
 		parse.Object("resources", 8, quantities("requests", 2)), parse.Value("restartPolicy", 24, classWord))
 )
@@ -59,7 +59,7 @@ func podTerms(key string, num int) *parse.Mask {
 
 // probe keeps the names of the checks that a container's probe runs.
 func probe(key string, num int) *parse.Mask {
-	return parse.Object(key, num, parse.Object("", 1, parse.Object("exec", 1, parse.List("command", 1, parse.Needing(`"-`, parse.Value("", 1, classWord))))))
+	return parse.Object(key, num, parse.Object("", 1, parse.Object("exec", 1, parse.List("command", 1, parse.Requiring(`"-`, parse.Value("", 1, classWord))))))
 }
 
 // rules collects members of a pod's spec, as rulesMask keeps them, as JSON. Pods with equal JSON share

@@ -21,8 +21,8 @@ type Mask struct {
 	// kind. The mask of "" applies to all others; without it they are dropped. If By is
 	// nil, all elements have the same mask.
 	By map[string]*Mask
-	// Needs is a piece of JSON that a list's element must contain to be kept.
-	Needs string
+	// Requires is a piece of JSON that a list's element must contain to be kept.
+	Requires string
 	// Class is the meaning of the value, for anonymization.
 	Class Class
 	// Classes are the classes of a map's entries by key. Anonymization drops entries
@@ -65,9 +65,9 @@ func Object(key string, num int, parts ...*Mask) *Mask {
 	return o
 }
 
-// Needing makes a list drop elements whose kept JSON lacks piece.
-func Needing(piece string, element *Mask) *Mask {
-	element.Needs = piece
+// Requiring makes a list drop elements whose kept JSON lacks piece.
+func Requiring(piece string, element *Mask) *Mask {
+	element.Requires = piece
 	return element
 }
 
