@@ -2,6 +2,7 @@ package statedsl
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -173,6 +174,9 @@ func (p *parser) line(line string) (err error) {
 	case "pool":
 		p.pool(w)
 	case "node":
+		if w.at(0) == "" {
+			return errors.New("a node without a name: some words are flags")
+		}
 		p.node(w)
 	case "namespace":
 		s.Namespaces = append(s.Namespaces, blocks.Namespace{Meta: p.meta(w.at(0), w), Labels: labels(w), PoolsV4: w.list("pools"), PoolsV6: w.list("pools")})
