@@ -92,7 +92,7 @@ func (r *relief) addFreeable(p *state.Pool) {
 		switch {
 		case r.Reserved.Covers(b.CIDR):
 		case b.Used > 0:
-			if host := b.Owner.Node(); !slices.Contains(r.vanished, host) && !r.slotsFreed(p, r.freedOf(host, p)).IsZero() {
+			if host := b.Owner.Node(); !slices.Contains(r.vanished, host) && !r.slotsFreed(p, r.freedOf(host)).IsZero() {
 				r.vanished = append(r.vanished, host)
 			}
 		case rel.OK:

@@ -237,11 +237,11 @@ func cleanUpEffect(y Yield, owned int) string {
 	return strings.Join(out, "; ")
 }
 
-// freedOf returns the blocks of a pool that cleaning up after a node frees.
-func (st *Remedies) freedOf(node string, p *state.Pool) (out []*state.Block) {
+// freedOf returns the node's blocks that cleaning up after it frees.
+func (st *Remedies) freedOf(node string) (out []*state.Block) {
 	if left := st.leftBehind()[node]; left != nil {
 		for _, b := range left.freed {
-			if b.Pool == p && b.Owner.Kind == blocks.HostOwner {
+			if b.Owner.Kind == blocks.HostOwner {
 				out = append(out, b)
 			}
 		}
