@@ -67,18 +67,19 @@ func (g *Group) add(t prometheus.ValueType, name, unit, help string, labels []st
 	return f
 }
 
-// samples are the metrics of one moment. They are a [prometheus.Collector].
+// samples are the metrics of one moment.
 type samples []prometheus.Metric
 
 // add adds a sample. Label values are in the order of Family.Labels.
 func (s *samples) add(f *Family, value float64, labels ...string) {
+	values := make([]string, len(labels))
 	for i, l := range labels {
-		labels[i] = strings.ToValidUTF8(l, "�") // a block's owner may be any string
+		values[i] = strings.ToValidUTF8(l, "�") // a block's owner may be any string
 	}
-	*s = append(*s, prometheus.MustNewConstMetric(f.desc, f.Type, value, labels...))
+	*s = append(*s, prometheus.MustNewConstMetric(f.desc, f.Type, value, values...))
 }
 
-// collector collects the metrics of the moment of a scrape.
+// collector is a [prometheus.Collector] of the metrics of the moment of a scrape.
 type collector func() samples
 
 // Describe implements [prometheus.Collector]. It names no family, because which families there are

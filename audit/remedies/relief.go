@@ -279,7 +279,7 @@ func (r *relief) reshape(p *state.Pool) []Remedy {
 
 // addPools adds a pool, unless the existing ones suffice.
 func (r *relief) addPools() *Remedy {
-	if r.needing == 0 && !slices.ContainsFunc(r.pools, func(p *state.Pool) bool {
+	if len(r.pools) == 0 || r.needing == 0 && !slices.ContainsFunc(r.pools, func(p *state.Pool) bool {
 		d := r.DemandOf(p)
 		return d != nil && !d.Covered(p) || !r.Relieved(p, (*state.Pool).HasBlocks)
 	}) {

@@ -109,7 +109,7 @@ var replacements = map[class]func(*alias.Aliases, string) string{
 	classNodeSelector: (*alias.Aliases).Selector, classNamespaceSelector: (*alias.Aliases).Selector, classWorkloadSelector: (*alias.Aliases).Selector,
 }
 
-// published are controllers of published manifests. Verdicts depend on their names, which reveal
+// published are DaemonSets of published manifests. Verdicts depend on their names, which reveal
 // nothing.
 var published = []string{
 	"calico-node", "calico-node-windows", "canal", "rke2-canal", "kube-flannel", "kube-flannel-ds", "aws-node", "azure-cns", "cilium",

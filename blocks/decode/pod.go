@@ -184,7 +184,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 	switch { // the pods of a DaemonSet share what is left
 	case p.CalicoNode():
 	case p.HostNetwork:
-		kept.tolerates = nil // it needs no address
+		kept.tolerates = kept.tolerates[:0] // it needs no address
 	case p.OfDaemonSet() && p.Node != "":
 		kept.where = kept.where[:0] // it restarts on its node
 	}

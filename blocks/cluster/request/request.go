@@ -1,5 +1,6 @@
 // Package request sends requests to an API server through client-go's REST client, for readers and
-// writers alike. There is no rate limit, because the callers set the pace; retries are theirs, too.
+// writers alike. There is no rate limit, because the callers set the pace, and the number of retries
+// (MaxRetries of a request).
 package request
 
 import (

@@ -69,7 +69,7 @@ func New(text []byte) *Reader {
 	return r
 }
 
-// NewStream returns a reader before the only value of a stream.
+// NewStream returns a reader before the only value of a stream. Text, Ahead and End are for texts.
 func NewStream(from io.Reader) *Reader { return &Reader{in: jsontext.NewDecoder(from, Lenient...)} }
 
 // Reset starts reading another text. Earlier results of the reader must no longer be in
@@ -440,7 +440,7 @@ func ClipMessage(s string) string {
 	return s
 }
 
-// Err returns the first syntax error; nil if there is none.
+// Err returns the first error: a syntax error, or that of Stop; nil if there is none.
 func (r *Reader) Err() error { return r.err }
 
 // Stop ends the reading with an error.
