@@ -363,7 +363,7 @@ func (w *Workload) HasFamily(f Family) bool {
 
 // CalicoNode reports whether the pod is calico-node's, without flannel or with it (Canal).
 func (w *Workload) CalicoNode() bool {
-	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, "calico-node") || w.Canal())
+	return w.HostNetwork && w.OfDaemonSet() && (strings.HasPrefix(w.Controller.Name, calicoNode) || w.Canal())
 }
 
 // Canal reports whether the pod is of a DaemonSet of Canal, which runs calico-node beside flannel.

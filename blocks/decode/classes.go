@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -94,8 +93,7 @@ func plain(r class) bool { return r >= classNumber && r <= classByCIDR }
 var categories = map[class]alias.Kind{
 	classPod: alias.Pod, classNamespace: alias.Namespace, classPool: alias.Pool, classSandbox: alias.Sandbox,
 	classReservation: "reservation", classPeer: "peer", classFilter: "filter", classService: "service", classVM: alias.VM,
-	classController: "controller", classNetwork: alias.Network,
-	classUID: alias.UID, classGUID: "cluster",
+	classNetwork: alias.Network, classUID: alias.UID, classGUID: "cluster",
 }
 
 // replacements anonymize strings of the other classes.
@@ -105,15 +103,8 @@ var replacements = map[class]func(*alias.Aliases, string) string{
 	classWord: (*alias.Aliases).Word, classNode: (*alias.Aliases).Node, classTaint: (*alias.Aliases).Taint, classOwner: (*alias.Aliases).Owner,
 	classHandle: (*alias.Aliases).Handle, classCIDRName: (*alias.Aliases).CIDRName, classAffinityName: (*alias.Aliases).AffinityName,
 	classPoolList: (*alias.Aliases).PoolList, classAddressJSON: (*alias.Aliases).AddressJSON, classNetworks: networks, classAsks: asks, classPodRef: (*alias.Aliases).PodRef, classAttachment: attachment,
-	classLabelKey: (*alias.Aliases).LabelKey, classLabelValue: (*alias.Aliases).Value, classLabelText: (*alias.Aliases).LabelText,
+	classController: controllerName, classLabelKey: (*alias.Aliases).LabelKey, classLabelValue: (*alias.Aliases).Value, classLabelText: (*alias.Aliases).LabelText,
 	classNodeSelector: (*alias.Aliases).Selector, classNamespaceSelector: (*alias.Aliases).Selector, classWorkloadSelector: (*alias.Aliases).Selector,
-}
-
-// published are DaemonSets of published manifests. Verdicts depend on their names, which reveal
-// nothing.
-var published = []string{
-	"calico-node", "calico-node-windows", "canal", "rke2-canal", "kube-flannel", "kube-flannel-ds", "aws-node", "azure-cns", "cilium",
-	"weave-net", "kube-router", "antrea-agent", "ovnkube-node",
 }
 
 // anonymize anonymizes a string of a class. key is its key, if it is an entry of a map.
@@ -121,8 +112,8 @@ func anonymize(r class, n *alias.Aliases, key, s string) string {
 	if r == classLabel {
 		return n.LabelValue(key, s)
 	}
-	if s == "" || r == classController && slices.Contains(published, s) {
-		return s
+	if s == "" {
+		return ""
 	}
 	if c, ok := categories[r]; ok {
 		return n.Name(c, s)
@@ -146,6 +137,19 @@ func anonymize(r class, n *alias.Aliases, key, s string) string {
 		return n.AddressName(s)
 	default:
 		return alias.Bad
+	}
+}
+
+// controllerName keeps the prefix that tells a DaemonSet's network, because verdicts depend on it.
+func controllerName(n *alias.Aliases, s string) string {
+	prefix := blocks.NetworkPrefix(s)
+	switch rest := strings.TrimPrefix(s[len(prefix):], "-"); {
+	case prefix == "":
+		return n.Name("controller", s)
+	case rest == "":
+		return prefix
+	default:
+		return prefix + "-" + n.Name("controller", rest)
 	}
 }
 

@@ -39,7 +39,7 @@ func TestTextsWithNames(t *testing.T) {
 		{classQuantity, "1k", "1k"}, {classQuantity, "x", "?"}, {classBool, "true", "true"}, {classBool, "x", "?"},
 		{classDefault, "default", "default"}, {classDefault, "node.x", "configuration-1"}, {classTaint, "node.kubernetes.io/not-ready", "node.kubernetes.io/not-ready"},
 		{classTaint, "acme", "taint-1"}, {classGUID, "123", "cluster-1"}, {classUID, "abc", "00000000-0000-0000-0000-000000000001"}, {classStub, "x", "?"},
-		{classPodRef, "shop/db-0", "namespace-1/pod-1"}, {classPodRef, "acme", "?"}, {classPodRef, "", ""}, {classController, "calico-node", "calico-node"}, {classController, "rke2-canal", "rke2-canal"}, {classController, "calico-node-acme", "controller-1"},
+		{classPodRef, "shop/db-0", "namespace-1/pod-1"}, {classPodRef, "acme", "?"}, {classPodRef, "", ""}, {classController, "calico-node", "calico-node"}, {classController, "rke2-canal", "rke2-canal"}, {classController, "calico-node-acme", "calico-node-controller-1"}, {classController, "kube-flannel-ds-acme", "kube-flannel-controller-1"}, {classController, "acme", "controller-1"},
 		{classRangeName, "10.9.0.0-24", "10.9.0.0-24"}, {classRangeName, "acme-n1-10.9.0.0-24", "network-1-10.9.0.0-24"}, {classRangeName, "acme-net-fd00---64", "network-1-fd00---64"},
 		{classRangeName, "acme", "network-1"}, {classAddressName, "acme-net-10.9.0.5", "network-1-10.9.0.5"}, {classAddressName, "fd00--1", "fd00--1"}, {classAddressName, "acme", "network-1"},
 		{classAttachment, `{"name":"acme","type":"ipvlan","ipam":{"type":"whereabouts","range":"10.9.0.0/24","network_name":"acme","gateway":"10.9.0.1"}}`,

@@ -5,33 +5,28 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// otherNetworks are the prefixes of the names of other networks' DaemonSets. These networks assign
-// pods addresses of their nodes' podCIDRs, or of a cloud's network.
-var otherNetworks = map[string]string{
-	"kube-flannel": "flannel", "canal": "flannel (Canal)", "rke2-canal": "flannel (Canal)", "aws-node": "the AWS VPC CNI", "azure-cns": "the Azure CNI", "cilium": "Cilium",
-	"weave-net": "Weave Net", "kube-router": "kube-router", "antrea-agent": "Antrea", "ovnkube-node": "OVN-Kubernetes",
+// each calls fn for each running pod of another network's DaemonSet.
+func each(st *state.State, fn func(w *blocks.Workload, network string)) {
+	for _, w := range st.Workloads {
+		if !w.OfDaemonSet() || w.Finished() || w.Node == "" {
+			continue
+		}
+		if network := blocks.OtherNetworks[blocks.NetworkPrefix(w.Controller.Name)]; network != "" {
+			fn(w, network)
+		}
+	}
 }
 
 // Agents returns, by node, the running pod of another network's DaemonSet.
 func Agents(st *state.State) map[string]string {
 	out := map[string]string{}
-	for _, w := range st.Workloads {
-		if !w.OfDaemonSet() || w.Finished() || w.Node == "" {
-			continue
-		}
-		for begins, name := range otherNetworks {
-			if strings.HasPrefix(w.Controller.Name, begins) {
-				out[w.Node] = fmt.Sprintf("%s, %s", w.FullName(), name)
-			}
-		}
-	}
+	each(st, func(w *blocks.Workload, network string) { out[w.Node] = fmt.Sprintf("%s, %s", w.FullName(), network) })
 	return out
 }
 
@@ -39,13 +34,9 @@ func Agents(st *state.State) map[string]string {
 // has pods of Calico's IPAM, too (projectcalico/calico#6438).
 func Serving(st *state.State, nodes []string) (networks blocks.Names) {
 	running := map[string]string{}
-	for _, w := range st.Workloads {
-		for begins, name := range otherNetworks {
-			if w.OfDaemonSet() && !w.Finished() && strings.HasPrefix(w.Controller.Name, begins) {
-				running[w.Node] = fmt.Sprintf("DaemonSet %s/%s, %s", w.Namespace, w.Controller.Name, name)
-			}
-		}
-	}
+	each(st, func(w *blocks.Workload, network string) {
+		running[w.Node] = fmt.Sprintf("DaemonSet %s/%s, %s", w.Namespace, w.Controller.Name, network)
+	})
 	for _, node := range nodes {
 		if h := st.NodeState(node); h == nil || running[node] == "" || !slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return len(w.StatusIPs) > 0 && st.Assigned(w) }) {
 			return nil
