@@ -54,6 +54,9 @@ var Resources = []Resource{
 	VMs, VMInstances, WhereaboutsPools, WhereaboutsReservations, NodeSlicePools, NetworkAttachments, Migrations,
 }
 
+// FieldMissing is the reason of a gap whose field an object lacks.
+const FieldMissing = "is missing"
+
 // A Gap is a failed read. Verdicts that need the data are withheld.
 type Gap struct {
 	// Resource is the kind that was not read completely.

@@ -33,7 +33,7 @@ var blockCorrupt = audit.Check{
 			})
 		}
 		for _, g := range st.Unreadable(blocks.Blocks) {
-			if g.Field == "metadata.name" || g.Reason == "is missing" && !st.Cluster.Live {
+			if g.Field == "metadata.name" || g.Reason == blocks.FieldMissing && !st.Cluster.Live {
 				continue // every object in a cluster has a name, and Calico writes these fields: a file lacks a part of this one
 			}
 			f.Add(audit.Finding{

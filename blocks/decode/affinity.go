@@ -67,10 +67,10 @@ func (d *Decoder) affinity(r *parse.Reader, a *blocks.Affinity) bool {
 		return false
 	}
 	if found && !hasCIDR {
-		r.FaultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", blocks.FieldMissing)
 	}
 	if found && !hasNode {
-		r.FaultAt("spec.node", "is missing")
+		r.FaultAt("spec.node", blocks.FieldMissing)
 	}
 	a.Owner = blocks.Owner{Kind: cmp.Or(blocks.OwnerKind(kind), blocks.OwnerKind(labelled), blocks.HostOwner), Name: node}
 	checkName(r, &a.Meta)

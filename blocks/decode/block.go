@@ -61,13 +61,13 @@ func (d *Decoder) block(r *parse.Reader, b *blocks.Block) bool {
 		return false
 	}
 	if found && !hasCIDR {
-		r.FaultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", blocks.FieldMissing)
 	}
 	if d.Dump && !hasSequence && len(b.OrdinalSequences) > 0 {
-		r.FaultAt("spec.sequenceNumber", "is missing")
+		r.FaultAt("spec.sequenceNumber", blocks.FieldMissing)
 	}
 	if d.Dump && !hasFree && slices.Contains(b.Ordinals, blocks.Free) {
-		r.FaultAt("spec.unallocated", "is missing")
+		r.FaultAt("spec.unallocated", blocks.FieldMissing)
 	}
 	checkName(r, &b.Meta)
 	if len(r.Faults) == 0 {

@@ -162,7 +162,7 @@ func (d *Decoder) gap(m *blocks.Meta, f parse.Fault) *blocks.Gap {
 // checkName adds a fault if the object has no name.
 func checkName(r *parse.Reader, m *blocks.Meta) {
 	if m.Name == "" {
-		r.FaultAt("metadata.name", "is missing")
+		r.FaultAt("metadata.name", blocks.FieldMissing)
 	}
 }
 
@@ -192,7 +192,7 @@ func (d *Decoder) object(r *parse.Reader, m *blocks.Meta, hooks metaHooks, spec,
 		}
 	})
 	if d.hasSpec && len(lacks) > 0 {
-		r.FaultAt("spec."+lacks[0], "is missing")
+		r.FaultAt("spec."+lacks[0], blocks.FieldMissing)
 	}
 	return found
 }

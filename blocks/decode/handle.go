@@ -39,7 +39,7 @@ func (d *Decoder) handle(r *parse.Reader, h *blocks.Handle) bool {
 		}
 	}, nil)
 	if found && !hasID {
-		r.FaultAt("spec.handleID", "is missing")
+		r.FaultAt("spec.handleID", blocks.FieldMissing)
 	}
 	return d.whole(r, &h.Meta, "spec.block")
 }

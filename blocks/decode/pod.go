@@ -219,10 +219,10 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 		p.AnnotationIPs = p.StatusIPs
 	}
 	if p.Node != "" && p.Phase == "" && len(p.StatusIPs) == 0 && p.Started.IsZero() && !p.Ready {
-		r.FaultAt("status", "is missing") // the API server sets the phase of each pod
+		r.FaultAt("status", blocks.FieldMissing) // the API server sets the phase of each pod
 	}
 	if d.Dump && p.Node == "" && (p.Phase == "Running" || len(p.StatusIPs) > 0) {
-		r.FaultAt("spec.nodeName", "is missing") // only a kubelet sets these
+		r.FaultAt("spec.nodeName", blocks.FieldMissing) // only a kubelet sets these
 	}
 	for _, f := range r.Faults {
 		if p.Extras().Unreadable == "" && mayNameAddress(f.Field) {

@@ -72,7 +72,7 @@ func (d *Decoder) pool(r *parse.Reader, p *blocks.Pool) bool {
 		return false
 	}
 	if found && !hasCIDR {
-		r.FaultAt("spec.cidr", "is missing")
+		r.FaultAt("spec.cidr", blocks.FieldMissing)
 	}
 	if len(p.Uses) == 0 {
 		p.Uses = []blocks.Use{blocks.UseWorkload, blocks.UseTunnel}

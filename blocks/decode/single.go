@@ -18,7 +18,7 @@ func (d *Decoder) config(r *parse.Reader, m *blocks.Meta, spec, status parse.Mem
 	d.object(r, m, metaHooks{}, r.Known(spec), r.Known(status))
 	// Calico's clients write each such object with a spec, although it may be empty.
 	if d.Dump && !d.hasSpec {
-		r.FaultAt("spec", "is missing")
+		r.FaultAt("spec", blocks.FieldMissing)
 	}
 	if r.Err() != nil {
 		return false

@@ -105,7 +105,7 @@ func (d *Decoder) whereaboutsPool(r *parse.Reader, p *blocks.WhereaboutsPool) bo
 	}, nil)
 	p.Namespace = d.inNamespace
 	if r.Err() == nil && p.RangeText == "" && len(r.Faults) == 0 {
-		r.FaultAt("spec.range", "is missing")
+		r.FaultAt("spec.range", blocks.FieldMissing)
 	}
 	for _, e := range entries {
 		a, ok := atOffset(p.Range.Addr(), e.key)
