@@ -142,7 +142,7 @@ type Audit struct {
 
 	// seen is the local time when the state's TakenAt was first seen.
 	seen time.Time
-	// samples are those that only change with an audit.
+	// samples are the metrics that change only with an audit.
 	samples samples
 	// usage computes the report's Usage on first use.
 	usage func() audit.Usage

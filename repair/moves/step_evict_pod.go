@@ -312,7 +312,7 @@ func replacedPod(before, now *state.State, s *repair.Step) (done bool, waits str
 	}
 	waits, done = "its replacement does not exist yet", len(has) >= len(had) && ready(has) >= ready(had)
 	if len(had) > 0 {
-		waits = fmt.Sprintf("%s %s has not created its replacement yet (its events name a quota or an admission policy that rejects it)", had[0].Controller.Kind, had[0].Controller.Name)
+		waits = fmt.Sprintf("%s %s has not created its replacement yet (its events say why, such as a quota or an admission policy)", had[0].Controller.Kind, had[0].Controller.Name)
 	}
 	for _, w := range has {
 		if slices.ContainsFunc(had, func(o *blocks.Workload) bool { return o.UID() == w.UID() }) {
