@@ -34,7 +34,7 @@ var blockCorrupt = audit.Check{
 		}
 		for _, g := range st.Unreadable(blocks.Blocks) {
 			if g.Field == "metadata.name" || g.Reason == blocks.FieldMissing && !st.Cluster.Live {
-				continue // every object in a cluster has a name, and Calico writes these fields: a file lacks a part of this one
+				continue // in a cluster, every object has a name and Calico writes these fields, so a file lacks a part of this object
 			}
 			f.Add(audit.Finding{
 				Severity: state.Error, Subject: state.Subject{Kind: state.KindBlock, Name: g.Name}, Nodes: []string{g.Owner.Node()},

@@ -63,7 +63,7 @@ func automaticUsers(st *state.State, b *state.Block, node string, p *state.Pool)
 			} else if _, asks := st.RequestedPools(u.Pod, p.Family()); !asks && !u.Pod.StaticAddress {
 				out = append(out, u.Pod.FullName())
 			}
-			break // a second user is ip/duplicate
+			break // ip/duplicate reports a second user
 		}
 	}
 	return out

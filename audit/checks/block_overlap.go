@@ -49,7 +49,7 @@ func overlapFinding(b *state.Block, outer []*state.Block) audit.Finding {
 		x.Evidence = append(x.Evidence, state.Evidences("other block", o.CIDR, "other object", o.Name, "other owner", o.Owner,
 			"in use in the other", o.Used, "in use in both", sharedOrdinals(b, o))...)
 	}
-	// If two objects have one CIDR, no plan changes either.
+	// If two objects have the same CIDR, a plan changes neither.
 	twins := slices.ContainsFunc(outer, func(o *state.Block) bool { return o.CIDR == b.CIDR })
 	for _, e := range append([]*state.Block{b}, outer...) {
 		if e.Releasability.OK && !twins {

@@ -75,8 +75,8 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 	f.Add(x)
 }
 
-// duplicateRemedies leave an address to its owner. Pods that got it from another network first need
-// Calico's.
+// duplicateRemedies leave the address to one user. Pods that got it from another network first need
+// to get Calico's network.
 func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Remedy) {
 	var nodes blocks.Names
 	var last *blocks.Workload // the other IPAM has recorded the address for the pod that started last

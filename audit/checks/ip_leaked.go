@@ -78,8 +78,8 @@ func machineNote(st *state.State, node string) string {
 	return why
 }
 
-// addHolders adds the nodes that still use a leaked address. Only the datastore has lost the owner,
-// so the address must not be assigned again.
+// addHolders adds the nodes that still use a leaked address. Only the datastore has lost its owner,
+// so the address must stay allocated.
 func addHolders(st *state.State, x *audit.Finding, r state.AllocationRef, v state.Validity) {
 	if uses := st.ProvenUses(r); len(uses) > 0 {
 		var where, nodes blocks.Names

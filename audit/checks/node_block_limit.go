@@ -86,8 +86,8 @@ type limitState struct {
 	blocks       []*state.Block
 	have, unused int
 	severity     state.Severity
-	// who names the pods concerned; empty for all pods of the node. left says what is left of the
-	// blocks. doubt explains why an error is not certain.
+	// who names the pods concerned; empty for all pods of the node. left describes the room that
+	// its blocks have left. doubt explains why an error is not certain.
 	who, left, doubt string
 }
 

@@ -48,7 +48,7 @@ var poolCoversNodes = audit.Check{
 			case other.Unknown != "":
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, other.Unknown)
 				continue
-			case x.pod == nil && len(unread) > 0: // it may reserve the addresses
+			case x.pod == nil && len(unread) > 0: // the unread object may reserve the addresses
 				f.SkipPartial("not evaluated for pool %s: %s", p.Name, unread[0])
 				continue
 			}
@@ -70,9 +70,9 @@ func (c covered) String() string { return c.addr.String() + " of " + c.kind + " 
 // covering lists the addresses of nodes and Services in a pool.
 type covering struct {
 	all []covered
-	// services is true if Services have some of them.
+	// services is true if any of these addresses belongs to a Service.
 	services bool
-	// open are the pool's blocks around the addresses that no IPReservation covers.
+	// open names the pool's blocks with such an address that no IPReservation covers.
 	open blocks.Names
 	// at is the first address that Calico's IPAM assigned to a live pod, and pod is that pod; nil
 	// if there is none.
@@ -167,7 +167,7 @@ func (x *covering) finding(st *state.State, p *state.Pool, unused bool) audit.Fi
 	case len(x.open) == 0:
 		out.Severity, out.Remedies = state.Info, out.Remedies[1:]
 		out.Message += "; no pod gets one automatically, because IPReservations cover them"
-	case routed != "" || len(x.open)>>max(0, p.BlockSize-p.CIDR.Bits()) > 0: // a reservation takes no block away, or the whole pool
+	case routed != "" || len(x.open)>>max(0, p.BlockSize-p.CIDR.Bits()) > 0: // a reservation would exclude no block of the pool, or all
 		out.Remedies = out.Remedies[1:]
 	}
 	if len(x.open) > 0 && !unused && x.services {

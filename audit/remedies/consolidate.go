@@ -32,7 +32,7 @@ type Consolidation struct {
 	// Cordon lists nodes that could get a moved pod, have no address of their own for it and are
 	// not cordoned yet. Cordoned lists nodes already cordoned for this consolidation.
 	Cordon, Cordoned blocks.Names
-	// Precaution is the holder if Cordon contains it although it has room for the next pod.
+	// Precaution is the holder if it is in Cordon although it still has room for its next pod.
 	Precaution string
 	// Barred lists the obstacles that no consent removes.
 	Barred []Bar
@@ -65,7 +65,7 @@ func Scratch(moves []Move) (out []*blocks.Workload) {
 	return out
 }
 
-// Bar explains why a block cannot be emptied, or a pod not be evicted.
+// Bar explains why a block cannot be emptied, or why a pod must not be evicted.
 type Bar struct {
 	// Addr is the address concerned; the zero value if the reason is not about one address.
 	Addr netip.Addr
@@ -110,8 +110,9 @@ func (c *Consolidation) Over() bool {
 }
 
 // NodesWithoutBlock returns the status of nodes that have no usable block of a family and cannot
-// claim one. Nodes are left out if one of their pools has a block that could be released, or could if
-// its age were known. Nodes with the most borrowed addresses and waiting pods come first.
+// claim one. A node is left out if one of its pools has an empty block that may be released, or
+// that could be if its age were known. Nodes with the most borrowed addresses and waiting pods come
+// first.
 func (st *Remedies) NodesWithoutBlock() []*state.NodeBlockStatus { return st.blockless() }
 
 func (st *Remedies) findBlockless() []*state.NodeBlockStatus {
@@ -201,7 +202,7 @@ func (st *Remedies) findSpareable() map[*state.Pool][]*state.Block {
 	return out
 }
 
-// Begun returns the consolidations that our reservations record, by CIDR.
+// Begun returns the consolidations that the IPReservations of this program record, by CIDR.
 func (st *Remedies) Begun() []*Consolidation {
 	var out []*Consolidation
 	for i := range st.Reservations {
@@ -361,13 +362,14 @@ func (st *Remedies) findSpare() map[blocks.Family]int {
 	return out
 }
 
-// spareOf counts the pods of other nodes that a node has addresses of its own for, and admits.
+// spareOf counts how many pods of other nodes a node admits and has free addresses for in its own
+// blocks.
 func (st *Remedies) spareOf(n *state.NodeBlockStatus) int {
 	return min(st.unusedOfAnyPod(n, nil), st.admits(n.Host))
 }
 
-// unusedOfAnyPod counts a node's free addresses, without those of block but, that pods of any
-// namespace may use without requesting a pool.
+// unusedOfAnyPod counts a node's free addresses that pods of any namespace may use without
+// requesting a pool. Addresses of block but do not count.
 func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
 	for _, b := range n.Blocks {
 		if b != but && st.servesAnyPod(n, b) {
@@ -383,7 +385,7 @@ func (st *Remedies) servesAnyPod(n *state.NodeBlockStatus, b *state.Block) bool 
 	return slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.AssignsFrom(b)
 }
 
-// noneLeft reports whether a node can claim no block for such pods when its own blocks are full.
+// noneLeft reports whether a node cannot claim a block for such pods once its own blocks are full.
 func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
 	unfit := func(p *state.Pool) bool { // Calico claims such blocks, too
@@ -393,8 +395,8 @@ func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
 	return n.Cause != state.CauseNone || cause != state.CauseNone || slices.ContainsFunc(n.Pools, unfit)
 }
 
-// isFull reports whether such a pod finds neither an address in the node's own blocks nor a block
-// to claim.
+// isFull reports whether a node has neither a free address in its own blocks for such a pod nor a
+// block to claim.
 func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
 	windows := n.Host.Node != nil && n.Host.Node.Windows && !st.IPAM.StrictAffinity // Calico refuses
 	return windows || st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
@@ -503,9 +505,9 @@ func (st *Remedies) takenOf(c *Consolidation, f blocks.Family) (need int) {
 	return need + back
 }
 
-// givesBackTo returns the node where the next pod can at once use the address of a family that a pod
-// gives back; nil if there is none. That node owns the block and assigns from it, takes pods while
-// others move, and released addresses have no cooldown.
+// givesBackTo returns the node whose next pod can immediately use the address of a family that a
+// moved pod frees; nil if there is none. That node owns the block, assigns from it and takes pods
+// while others move. Released addresses must have no cooldown.
 func (st *Remedies) givesBackTo(m Move, f blocks.Family) *state.NodeBlockStatus {
 	owner := st.lender(m, f)
 	if !st.takers()[owner] || st.IPAM.Cooldown > 0 {

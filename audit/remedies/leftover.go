@@ -25,8 +25,8 @@ type Leftover struct {
 	Run string
 	// Mark is that annotation; "" for a run that moved no pods.
 	Mark string
-	// Reservations and Nodes are those that the run reserved and cordoned. Objects are those that
-	// its steps left between two states.
+	// Reservations are the IPReservations that the run created, Nodes the nodes that it cordoned.
+	// Objects are the objects that its steps left half-done.
 	Reservations []*blocks.Reservation
 	Nodes        []*blocks.Node
 	Objects      []blocks.Ref

@@ -33,6 +33,7 @@ func UseCalico(nodes string) Remedy {
 var AssignPodCIDR = ByHand("let kube-controller-manager give each node a podCIDR (--allocate-node-cidrs; a larger --cluster-cidr, or a smaller range for each node: --node-cidr-mask-size), then register the node again", "pods of the node get addresses",
 	"the other nodes keep their podCIDRs", "kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")
 
-// RestartFlannel is for a node that flannel has not registered, or with an address of another machine.
+// RestartFlannel is for a node that flannel has not registered, or has registered with the address
+// of another machine.
 var RestartFlannel = ByHand("restart flannel on the node (the pod of kube-flannel or canal): when it starts, it writes the node's annotations flannel.alpha.coreos.com/…", "other nodes route to the node's pods",
 	"traffic of the node's pods is interrupted while routes change", "kubectl get pods --all-namespaces -o wide")

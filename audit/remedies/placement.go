@@ -122,7 +122,8 @@ func (st *Remedies) unschedulable(w *blocks.Workload) string {
 	return ""
 }
 
-// repeller is a pod with a required pod anti-affinity. pods reports whether it keeps a pod away.
+// repeller is a pod with a required pod anti-affinity. pods reports whether the anti-affinity keeps
+// a given pod away.
 type repeller struct {
 	by   *blocks.Workload
 	pods func(*blocks.Workload) bool
@@ -152,7 +153,7 @@ type queued struct {
 	on func(*blocks.Node) bool
 }
 
-// findQueue returns one pod that waits for a node for each placement.
+// findQueue returns, for each distinct placement, one pod that waits for a node.
 func (st *Remedies) findQueue() (out []queued) {
 	seen := map[*blocks.Placement]bool{}
 	for _, w := range st.Workloads {
@@ -199,8 +200,8 @@ func (st *Remedies) sumUnrequested() map[string]blocks.Quantities {
 	return out
 }
 
-// countBound counts the pods on each node that take up one of its places, those with the host's
-// network included.
+// countBound counts the pods on each node that take up one of its places for pods, including
+// host-network pods.
 func (st *Remedies) countBound() map[string]int {
 	out := map[string]int{}
 	for _, w := range st.Workloads {
@@ -211,8 +212,8 @@ func (st *Remedies) countBound() map[string]int {
 	return out
 }
 
-// spareFor counts the pods that find addresses in the node's own blocks, without block but. If the
-// node can claim a block, the count is at least one.
+// spareFor counts the pods that find addresses in the node's own blocks; those of block but do not
+// count. If the node can claim a block, the count is at least one.
 func (st *Remedies) spareFor(h *state.NodeState, x demand, but *state.Block) int {
 	least := -1
 	for f := range x.families {
@@ -258,7 +259,7 @@ func (st *Remedies) ignoresCordons(w *blocks.Workload, crowded blocks.Names) str
 	return fmt.Sprintf("pod %s tolerates the cordon of a node, and may start on %s without an address of the node's own", w.FullName(), crowded)
 }
 
-// seating assigns addresses and resources, one after the other, to pods.
+// seating assigns addresses and resources to pods, one pod at a time.
 type seating struct {
 	*Remedies
 	// but is a block whose addresses do not count; nil for none. Addresses on the nodes in cordon

@@ -131,7 +131,7 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	case st.noneLeft(n):
 		return 0
 	case st.MayCount(n.Host, n.Family) >= st.IPAM.BlockLimit():
-		return 1 // its own block may lack an affinity, which then counts
+		return 1 // MayCount includes a block of its own without an affinity
 	}
 	for _, p := range n.Pools {
 		if !p.ServesAllNamespaces() || p.Slots.Allocatable.IsZero() {
@@ -188,8 +188,8 @@ func (st *Remedies) asksForPools(m Move) string {
 	return ""
 }
 
-// staysAway explains why a pod without an address on its own node cannot be shown to avoid
-// borrowing when it restarts on another node; empty if it can.
+// staysAway explains why a pod whose own node has no address for it might borrow again on another
+// node; empty if it would not.
 func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 	switch {
 	case st.EvictionBar(w) != "":

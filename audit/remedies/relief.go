@@ -14,12 +14,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// relief is what the remedies of one shortage have in common.
+// relief holds the facts that the remedies of one shortage share.
 type relief struct {
 	*Remedies
 	s *shortage
-	// pools are those of the shortage's pools that serve the nodes in need, or all without such
-	// nodes; flags limits a repair to them.
+	// pools are the shortage's pools that serve the nodes in need, or all its pools if no node is
+	// in need. flags limit a repair to these pools.
 	pools []*state.Pool
 	flags string
 	// needing counts the nodes in need.
@@ -35,7 +35,7 @@ type freeable struct {
 	empty []*state.Block // releasable
 	slots blocks.Count   // that nodes can claim once the empty blocks are released
 	// marked are marked deleted and hold no address. last are the last blocks of nodes that can do
-	// without. undated are empty, but the files do not tell since when.
+	// without. undated are empty, but the files do not show since when.
 	marked, last, undated []*state.Block
 	// due is when the next empty block is old enough; zero if there is none.
 	due time.Time
@@ -84,7 +84,7 @@ func (st *Remedies) shortageRemedies(s *shortage) []Remedy {
 // concerns reports whether an address is borrowed from a pool of the shortage.
 func (r *relief) concerns(b *state.Borrow) bool { return slices.Contains(r.s.pools, b.Block.Pool) }
 
-// addFreeable sorts the blocks of a pool.
+// addFreeable groups the blocks of a pool by the way in which they can be deleted.
 func (r *relief) addFreeable(p *state.Pool) {
 	var empty, marked, last []*state.Block
 	for _, b := range p.Blocks {
@@ -124,7 +124,7 @@ func (r *relief) addFreeable(p *state.Pool) {
 	}
 }
 
-// then adds to a remedy that gives nodes blocks what the pods that borrow still need: a restart.
+// then adds the restart of borrowing pods to a remedy that gives nodes blocks.
 func (r *relief) then(m Remedy) *Remedy {
 	if m.Commands = append(m.Commands, r.rehome.Commands...); len(r.rehome.Commands) > 0 {
 		m.Effect += "; then pods borrow no more"
@@ -298,8 +298,8 @@ func (r *relief) ofNeeded(what string, n any) string {
 	return fmt.Sprintf("%s: %v of %d needed", what, n, r.needing)
 }
 
-// muteLow is for pools that are reported low on addresses until their own pods end, although other
-// pools replace them; nil if no pool is low.
+// muteLow is for pools that are low on addresses although other pools have replaced them: the
+// finding lasts until the pool's own pods end. It returns nil if no pool is low.
 func muteLow(pools []*state.Pool) []Remedy {
 	flags := ""
 	for _, p := range pools {
@@ -334,8 +334,8 @@ func (st *Remedies) slotsFreed(p *state.Pool, freed []*state.Block) blocks.Count
 
 // borrowingHelps reports whether pods that wait under strict affinity would get addresses without
 // it, and receive their traffic. Other nodes' blocks must have free addresses. The setting applies
-// to the whole cluster, so the topology must drop borrowed addresses in no pool for workloads, of
-// either family.
+// to the whole cluster, so no workload pool of either family may be in a topology that drops
+// traffic to borrowed addresses.
 func (st *Remedies) borrowingHelps(s *shortage) bool {
 	loose := st.IPAM
 	loose.StrictAffinity = false

@@ -214,7 +214,8 @@ func (st *Remedies) StuckRemedies(n *state.NodeBlockStatus, s state.Stuck) []Rem
 // AutoBlocks is the remedy that lets nodes claim blocks by themselves.
 var AutoBlocks = ByHand("turn autoAllocateBlocks on in the IPAM configuration", "nodes claim blocks by themselves", EverywhereRisk, "calicoctl ipam show --show-configuration")
 
-// causeRemedies returns the ways for a node to get a block unless blocks are merely lacking.
+// causeRemedies returns the remedies for a node that cannot claim a block for any reason other than
+// a lack of blocks.
 func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detail string) []Remedy {
 	explain := Shell("calico-audit explain %s", n.Host.Name)
 	switch c {

@@ -168,7 +168,7 @@ func (st *Remedies) known(id string) string {
 	return id
 }
 
-// RootOfNode returns the root of why a node lacks a block, or room in its blocks, of a family.
+// RootOfNode returns the root of a node's lack of a block, or of room in its blocks, in a family.
 func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 	if id := st.RootOfNodeName(n.Host.Name); id != "" {
 		return id
@@ -194,7 +194,7 @@ func (st *Remedies) RootOfNode(n *state.NodeBlockStatus) string {
 	}
 }
 
-// rootCause explains why a node cannot get an address, or else why its waiting pods cannot.
+// rootCause explains why a node cannot get an address; if it can, why its waiting pods cannot.
 func rootCause(n *state.NodeBlockStatus) state.Cause {
 	if n.Cause != state.CauseNone || len(n.Stuck) == 0 {
 		return n.Cause

@@ -39,7 +39,7 @@ func (st *Remedies) scarce(p *state.Pool) bool {
 func (st *Remedies) findShortages() {
 	var scarce []*state.Pool
 	leader := map[*state.Pool]*state.Pool{}
-	for _, p := range st.Pools { // by name, so that the first of several leads
+	for _, p := range st.Pools { // in order of name, so the first scarce pool leads its group
 		if st.scarce(p) {
 			scarce = append(scarce, p)
 			leader[p] = p

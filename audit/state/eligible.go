@@ -156,8 +156,8 @@ func (st *State) RequestedPools(w *blocks.Workload, f blocks.Family) (pools []*P
 
 // PinnedPools returns the pools that hold addresses of a pod although neither Calico assigns from
 // them automatically nor the pod asks for them. The CNI configuration may name them (ipv4_pools),
-// also for the next pod. It may also name an automatic pool, as kubespray's does, if pods use
-// another one only when they ask for it.
+// also for the next pod. It may also name an automatic pool, as kubespray's does, if pods use the
+// others only on request.
 func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool) {
 	for a := range w.Addresses {
 		pools = append(pools, slices.DeleteFunc(st.poolsAt(IPPrefix(a)), func(p *Pool) bool {
@@ -167,14 +167,14 @@ func (st *State) PinnedPools(w *blocks.Workload, f blocks.Family) (pools []*Pool
 	return pools
 }
 
-// isAlone reports whether pods use another automatic pool of a pool's nodes only if they ask for it.
+// isAlone reports whether pods on a pool's nodes use the other automatic pools only on request.
 func (st *State) isAlone(p *Pool) bool {
 	return slices.ContainsFunc(*Derived(st, findAskedOnly), func(q *Pool) bool {
 		return q != p && q.Family() == p.Family() && p.selected.Without(q.selected).Len() < p.selected.Len()
 	})
 }
 
-// askedOnly are the automatic pools for all namespaces that only pods which ask for them use.
+// askedOnly are the automatic pools for all namespaces whose only users are pods that ask for them.
 type askedOnly []*Pool
 
 func findAskedOnly(st *State) *askedOnly {

@@ -55,7 +55,7 @@ func (st *State) evaluateBorrowRoutes() {
 	}
 }
 
-// nodesAt returns the nodes that have an address, as their own or a tunnel's, in order.
+// nodesAt returns, in order, the nodes that have the address, as their own or as a tunnel's.
 func (st *State) nodesAt() map[netip.Addr][]string {
 	out := make(map[netip.Addr][]string, len(st.Nodes))
 	for i := range st.Nodes {

@@ -47,7 +47,7 @@ type State struct {
 	Reserved blocks.ReservedSet
 	// Routing predicts how routers treat traffic to blocks.
 	Routing *affinity.Routing
-	// Views are the host views, with what each proves.
+	// Views are the host views, each with the facts that it proves.
 	Views *hosts.Views
 
 	// unreadable are the objects that could not be decoded, by resource.

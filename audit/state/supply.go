@@ -184,7 +184,7 @@ func (c *supply) useless(h *NodeState, p *Pool) blocks.Count {
 // NeededByOthers reports whether a block of the pool that a node claims may be the only one that
 // another node can claim.
 func (st *State) NeededByOthers(h *NodeState, p *Pool) bool {
-	unread := func(g blocks.Gap) bool { // it may be such an affinity
+	unread := func(g blocks.Gap) bool { // the unread affinity may be one of them
 		return (!g.OwnerKnown || g.Owner.Node() != h.Name) && (!g.Prefix.IsValid() || p.CIDR.Contains(g.Prefix.Addr()) && st.created(g.Prefix))
 	}
 	return slices.ContainsFunc(Derived(st, countSupply).promised[p], func(o *NodeState) bool { return o != h }) || slices.ContainsFunc(st.Unreadable(blocks.Affinities), unread)

@@ -125,9 +125,9 @@ func FromFlannel(st *state.State, pods []*blocks.Workload) (nodes, unrouted bloc
 	return slices.Compact(nodes), unrouted
 }
 
-// Astray returns the nodes that flannel has registered with an address of their own network that is
-// not their InternalIP, such as a virtual one, if it has registered more nodes with theirs. Other nodes
-// then send the traffic for their pods to a machine that may be another one.
+// Astray returns the nodes that flannel has registered with an address of the nodes' network that
+// is not their InternalIP, such as a virtual IP. It returns none unless flannel has registered more
+// nodes with their InternalIPs. Traffic for pods of such a node may go to another machine.
 func Astray(st *state.State) (nodes, texts blocks.Names) {
 	own := 0
 	for i := range st.Nodes {

@@ -338,7 +338,7 @@ func (a *Apart) RoutesPods(st *state.State) bool {
 }
 
 // MachineAddresses returns a node's Calico addresses, except those in the pods' network. If a node
-// cannot be read, which network the nodes have is not known, and only an InternalIP is sure.
+// cannot be read, the nodes' network is not known, and only InternalIPs are certain.
 func MachineAddresses(st *state.State, n *blocks.Node) []netip.Prefix {
 	unread := len(st.Unreadable(blocks.Nodes)) > 0
 	if len(Aparts(st)) == 0 && !unread {

@@ -22,7 +22,7 @@ const (
 
 // Consents are an operator's confirmations in place of evidence.
 type Consents struct {
-	// Terminated are the nodes whose machines the operator knows to be off. It only names the
+	// Terminated are the nodes whose machines the operator has confirmed are off. It only names the
 	// evidence; the state must be made by [state.State.WithTerminated].
 	Terminated []string
 	// WithoutHostEvidence allows the release of addresses without asking any node about them.

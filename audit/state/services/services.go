@@ -32,8 +32,8 @@ func (s *Service) Keep() (oldest, all []string) {
 	return oldest, all
 }
 
-// Twice returns the Services with several addresses of one family, in the order of their
-// addresses. Calico means to assign one of each (kube-controllers pkg/controllers/loadbalancer,
+// Twice returns the Services with several addresses of one family, in the order of their addresses.
+// Calico should assign only one per family (kube-controllers pkg/controllers/loadbalancer,
 // parseAnnotations and needsIPsAssigned).
 func Twice(st *state.State) []*Service {
 	var all []*Service
@@ -69,9 +69,9 @@ func Ignored(st *state.State) (out []*blocks.Service) {
 	return out
 }
 
-// Leaked returns the addresses that are allocated to LoadBalancer Services that no longer
-// exist. It returns nil unless all Services were read: every cluster has Service default/kubernetes,
-// and a list of one namespace lacks it or the others.
+// Leaked returns the addresses that are allocated to LoadBalancer Services that no longer exist. It
+// returns nil unless all Services were read: a list of one namespace lacks either Service
+// default/kubernetes, which every cluster has, or all others.
 func Leaked(st *state.State) (out blocks.Names) {
 	exists := map[blocks.Key]bool{}
 	for i := range st.Services {

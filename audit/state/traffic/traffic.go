@@ -69,8 +69,8 @@ func LostWhileOff(st *state.State, p *state.Pool) (*affinity.BlockRoutes, string
 	return lost, fmt.Sprintf("while nodes are not Ready (%s), %s", x.names, lostText(st, p, lost))
 }
 
-// off are nodes whose BGP sessions may have ended. names has the route reflectors among them;
-// without one, all.
+// off are nodes whose BGP sessions may have ended. names holds the route reflectors among them, or
+// all of them if none is a reflector.
 type off struct {
 	*affinity.Routing
 	names blocks.Names

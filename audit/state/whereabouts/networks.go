@@ -14,7 +14,7 @@ import (
 // Pool is a Whereabouts pool and the attachments that use it.
 type Pool struct {
 	*blocks.WhereaboutsPool
-	// Attachments assign from the pool, in order.
+	// Attachments are the network attachments that assign from the pool, in order.
 	Attachments []*blocks.NetworkAttachment
 	Network     Network
 	// Node is set if the pool is one node's slice of a range.
