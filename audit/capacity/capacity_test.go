@@ -54,6 +54,7 @@ var worlds = map[string]string{
 	"all is reserved":   "pool pods 10.0.0.0/27 size=28\nreserve 10.0.0.16/28\nnode n1\n" + owned("10.0.0.0/28", "n1", 2),
 	"IPv6, very large":  "config strict max=3\npool pods fd00::/48 size=124\nnode n1\nnode n2\n" + owned("fd00::/124", "n1", 10) + owned("fd00::10/124", "n2", 4),
 	"an empty block":    "version v3.32.1\npool pods 10.0.0.0/26 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n2", 4) + owned("10.0.0.32/28", "n2", 0) + owned("10.0.0.48/28", "n1", 3),
+	"a block of none":   "pool pods 10.0.0.0/30 size=30\nnode n1\nblock 10.0.0.0/30 -\n",
 	"another's address": "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n1", 4) + "use 10.0.0.30 shop/lent n2\n",
 }
 

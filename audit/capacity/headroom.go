@@ -123,7 +123,9 @@ func (h *Headroom) end(a *Allocator, all fillings, request Request, got Assigned
 		}
 	}
 	h.Pods, h.First = blocks.CountOf(pods), last.node
-	got = a.Assign(request)
+	if next := a.Assign(request); !next.Own(last.node) { // else the release deleted a block without an owner, and it borrows all the same
+		got = next
+	}
 	h.Refused, h.PodsLimit = !got.Addr.IsValid(), got.Limit
 }
 

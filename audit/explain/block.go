@@ -82,7 +82,7 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 		s.fact(src, "deleted", "marked deleted: a release was started")
 	}
 	for _, f := range b.Faults {
-		s.fact(src, "corrupt", f)
+		s.fact(src, x.corrupt(), f)
 	}
 	if b.DeprecatedStrict {
 		s.fact(src, "strictAffinity", "set on the block, where Calico ignores it")
@@ -100,6 +100,14 @@ func (x *explainer) blockSection(s *builder, b *state.Block) {
 			s.fact(blockSource(other), "overlaps", ownedBlock(other))
 		}
 	}
+}
+
+// corrupt is the word for a block with contradictions: fields that were not read cause them, too.
+func (x *explainer) corrupt() string {
+	if x.unread(blocks.Blocks) != "" {
+		return "incomplete"
+	}
+	return "corrupt"
 }
 
 // fillText describes how full a block is.
@@ -130,7 +138,10 @@ func (x *explainer) ownerSection(s *builder, p netip.Prefix, b *state.Block) {
 	switch why := x.unread(blocks.Affinities); {
 	case why != "":
 		s.fact("", "by affinity", why)
-	case b != nil && b.Owner.Node() != "" && !x.ClaimedBy(b, b.Owner.Node()):
+	case b == nil || b.Owner.Node() == "" || x.ClaimedBy(b, b.Owner.Node()):
+	case x.AffinityMayExist(p, b.Owner.Node()):
+		s.factf("", "by affinity", "not known: %s may have one that cannot be read", b.Owner.Node())
+	default:
 		s.factf("", "by affinity", "%s has none", b.Owner.Node())
 	}
 	var names []string
@@ -225,7 +236,7 @@ func (x *explainer) blockSummary(b *state.Block) string {
 	out := fmt.Sprintf("It %s and has %d of %d addresses in use", owner, b.Used, len(b.Ordinals))
 	switch {
 	case len(b.Faults) > 0:
-		return out + "; it is corrupt: " + b.Faults[0] + "."
+		return out + "; it is " + x.corrupt() + ": " + b.Faults[0] + "."
 	case b.Used == 0 && b.Releasability.OK:
 		return fmt.Sprintf("It %s and is empty: it could be released now.", owner)
 	case b.Used == 0:

@@ -22,9 +22,12 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 		s.fact("", "blocks", "not known: "+doubt)
 		return
 	}
+	unread := x.FirstMissing([]blocks.Resource{blocks.IPAMConfigs, blocks.Affinities}) // they decide whether it can claim one
 	if n.NoBlock() {
 		s.fact("", "blocks", "none of its own")
-		s.fact("", "cause", checks.CauseText(n))
+		if unread == nil || n.Cause != state.CauseNone {
+			s.fact("", "cause", checks.CauseText(n))
+		}
 		s.fact("", "detail", n.Detail)
 	} else {
 		s.factf("", "blocks", "%s; free addresses: %d", state.CIDRs(n.Blocks), n.Unused)
@@ -36,6 +39,12 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	for _, w := range n.Stuck {
 		s.factf(podSource(w.Pod), "gets none", "%s (%s)", w.Cause, w.Detail)
 	}
-	s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), checks.LimitText(x.State))
-	s.fact("", "its next pod", x.nextPod(n))
+	if unread != nil {
+		s.factf("", "block limit", "not known: %s", unread)
+	} else {
+		s.factf(sourceOf("ipamconfig", x.IPAM.Meta), "block limit", "%d of %s", x.LimitCount(n, x.PoolsAtIssue(n)), checks.LimitText(x.State))
+	}
+	if unread == nil || n.Unused > 0 {
+		s.fact("", "its next pod", x.nextPod(n))
+	}
 }

@@ -20,7 +20,7 @@ func (x *explainer) borrowedSection(s *builder, ref state.AllocationRef) {
 		case owner == "" && b.Owner.Kind == blocks.NoOwner:
 			s.fact("", "borrowed", "no: the block belongs to no node, and each address in it is routed by itself")
 		case owner == "" || attr == nil || attr.Node == "":
-		case x.Vanished(attr.Node):
+		case x.vanished(attr.Node):
 			s.factf("", "borrowed", "no: it was assigned on %s, which no longer exists", attr.Node)
 		default:
 			s.factf("", "borrowed", "no: it is used on %s, which owns the block", owner)

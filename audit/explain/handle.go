@@ -29,7 +29,11 @@ func (x *explainer) handle(id string) Explained {
 	} else if unread != "" {
 		object = "Its object is " + unread
 	}
-	s.Summary = fmt.Sprintf("%s; addresses that blocks record under it: %s.", object, cmp.Or(x.unread(blocks.Blocks), fmt.Sprint(len(refs))))
+	known := fmt.Sprint(len(refs))
+	if len(x.Unreadable(blocks.Blocks)) > 0 {
+		known = fmt.Sprintf("at least %d, as some blocks cannot be read", len(refs))
+	}
+	s.Summary = fmt.Sprintf("%s; addresses that blocks record under it: %s.", object, cmp.Or(x.unread(blocks.Blocks), known))
 	return s.done()
 }
 
@@ -67,6 +71,12 @@ func (x *explainer) handleSection(s *builder, id string) {
 		switch {
 		case h == nil:
 			s.factf("", "in "+p.String(), "the block records %d", have)
+		case have == 0 && x.unread(blocks.Blocks) != "":
+			s.factf(src, "in "+p.String(), "it counts %d", said)
+		case have == 0 && x.BlockMayCover(p):
+			s.factf(src, "in "+p.String(), "it counts %d; the block cannot be read", said)
+		case have == 0 && x.BlockOf(p) == nil:
+			s.factf(src, "in "+p.String(), "it counts %d, and there is no such block", said)
 		case said == have:
 			s.factf(src, "in "+p.String(), "it counts %d, as the block does", said)
 		default:

@@ -146,6 +146,8 @@ func (x *explainer) allocationSection(s *builder, b *state.Block, a netip.Addr) 
 // takers names the pods that get a block's free addresses.
 func (x *explainer) takers(b *state.Block) string {
 	switch owner := b.Owner.Node(); {
+	case x.unread(blocks.IPAMConfigs) != "" && (owner != "" || b.Owner.Kind == blocks.NoOwner):
+		return "whether pods may borrow it is " + x.unread(blocks.IPAMConfigs)
 	case owner != "" && x.IPAM.StrictAffinity:
 		return "pods on " + owner + " only: strict affinity is on"
 	case owner != "":
@@ -180,6 +182,8 @@ func (x *explainer) ordinalState(b *state.Block, i int) string {
 			return "free, and the next that the block hands out"
 		}
 		return fmt.Sprintf("free; the block hands out %d others first", before)
+	case attr == nil && x.unread(blocks.Blocks) != "":
+		return "allocated; its attributes were not read"
 	case attr == nil:
 		return "allocated to attributes that do not exist: the block is corrupt"
 	case attr.Cooling():

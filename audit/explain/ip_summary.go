@@ -68,6 +68,8 @@ func (x *explainer) unusedSummary(ref state.AllocationRef) string {
 	i, b := ref.Ordinal, ref.Block
 	attr := ref.Attributes()
 	switch {
+	case attr == nil && x.unread(blocks.Blocks) != "":
+		return fmt.Sprintf("Allocated in block %s; to whom is %s.", b.CIDR, x.unread(blocks.Blocks))
 	case attr == nil:
 		return fmt.Sprintf("Block %s is corrupt: it allocates the address to attributes that do not exist.", b.CIDR)
 	case attr.Cooling(), attr.WindowsReserved():

@@ -60,17 +60,20 @@ func (x *explainer) nodeSection(s *builder, h *state.NodeState) {
 	if n.AllocatablePods() > 0 {
 		s.fact(src, "allocatable pods", n.AllocatablePods())
 	}
-	live, waiting := 0, 0
+	live, waiting, unread := 0, 0, ""
 	for _, w := range h.Workloads {
-		if w.Live() {
+		switch {
+		case w.Live():
 			live++
+		case w.MayBeLive():
+			unread = "; the state of others, such as " + w.FullName() + ", cannot be read"
 		}
 		if w.Waiting() {
 			waiting++
 		}
 	}
 	if x.unread(blocks.Pods) == "" {
-		s.factf("", "pods", "%d of the pod network, %d waiting for an address", live, waiting)
+		s.factf("", "pods", "%d of the pod network, %d waiting for an address%s", live, waiting, unread)
 	} else {
 		s.fact("", "pods", x.unread(blocks.Pods))
 	}
@@ -188,7 +191,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 			text += "; marked deleted"
 		}
 		if len(b.Faults) > 0 {
-			text += "; corrupt: " + b.Faults[0]
+			text += "; " + x.corrupt() + ": " + b.Faults[0]
 		}
 		s.fact(blockSource(b), b.CIDR.String(), text)
 	}
@@ -202,7 +205,7 @@ func (x *explainer) nodeBlocksSection(s *builder, h *state.NodeState) {
 // affinityNote describes a problem with the node's affinity to its own block; empty if there is
 // none.
 func (x *explainer) affinityNote(node string, b *state.Block) string {
-	if x.unread(blocks.Affinities) != "" {
+	if x.unread(blocks.Affinities) != "" || x.AffinityMayExist(b.CIDR, node) {
 		return ""
 	}
 	for _, a := range x.AffinitiesOf(b.CIDR) {

@@ -193,7 +193,11 @@ func (x *explainer) unreferencedSection(s *builder, w *blocks.Workload, r state.
 	s.section("Address %s", r.Addr())
 	s.factf(src, "allocated to it", "in %s, on %s", ownedBlock(r.Block), phrase.OrNone(r.Attributes().Node))
 	if w != nil {
-		s.fact(podSource(w), "named", "the pod does not name it: "+podAddresses(w))
+		named := "the pod does not name it: " + podAddresses(w)
+		if field := w.Extras().Unreadable; field != "" {
+			named = "not known: its " + field + " cannot be read"
+		}
+		s.fact(podSource(w), "named", named)
 	}
 	s.fact(src, "handle", r.Attributes().Handle)
 	s.fact(src, "assigned", r.Attributes().Assigned)

@@ -145,6 +145,9 @@ func comma(phrase string) string {
 func (x *explainer) holder(b *state.Block, ordinal int) string {
 	a := b.At(ordinal)
 	if a == nil {
+		if x.unread(blocks.Blocks) != "" {
+			return "attributes that were not read"
+		}
 		return "attributes that do not exist"
 	}
 	switch state.UseKindOf(b, a) {

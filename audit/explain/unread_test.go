@@ -21,15 +21,16 @@ import (
 // assertions match clauses that claim, for a kind, that an object does not exist or that all is
 // well.
 var assertions = map[blocks.Resource]*regexp.Regexp{
-	blocks.Pools:      regexp.MustCompile(`no such pool|pool \S+ (does not|no longer) exist|lies in no pool`),
-	blocks.Blocks:     regexp.MustCompile(`no such block|[Bb]lock \S* ?(does not|no longer) exist|has no block|its IPAMBlock does not`),
-	blocks.Affinities: regexp.MustCompile(`no (such )?[Aa]ffinity|[Aa]ffinity \S* ?does not exist|\bdelivered\b`),
-	blocks.Handles:    regexp.MustCompile(`no such handle|[Hh]andle \S* ?does not exist`),
-	blocks.Nodes:      regexp.MustCompile(`no such node|no node \S+ exists|(node|host) \S+ (does not|no longer) exist|\bdelivered\b`),
-	blocks.Pods:       regexp.MustCompile(`no such pod|no pod \S+ exists|pod \S+ (does not|no longer) exist|nothing (seems to )?(use|own)s? it|: none\b`),
-	blocks.BGPConfigs: regexp.MustCompile(`\bdelivered\b`),
-	blocks.BGPPeers:   regexp.MustCompile(`\bdelivered\b`),
-	blocks.Namespaces: regexp.MustCompile(`no (such )?namespace`),
+	blocks.Pools:       regexp.MustCompile(`no such pool|pool \S+ (does not|no longer) exist|lies in no pool`),
+	blocks.Blocks:      regexp.MustCompile(`no such block|[Bb]lock \S* ?(does not|no longer) exist|has no block|its IPAMBlock does not`),
+	blocks.Affinities:  regexp.MustCompile(`no (such )?[Aa]ffinity|[Aa]ffinity \S* ?does not exist|\bdelivered\b|by affinity: \S+ has none|without an affinity|affinities:? 0`),
+	blocks.Handles:     regexp.MustCompile(`no such handle|[Hh]andle \S* ?does not exist`),
+	blocks.Nodes:       regexp.MustCompile(`no such node|no node \S+ exists|(node|host) \S+ (does not|no longer) exist|which (does not|no longer) exist|\bdelivered\b`),
+	blocks.Pods:        regexp.MustCompile(`no such pod|no pod \S+ exists|pod \S+ (does not|no longer) exist|nothing (seems to )?(use|own)s? it|: none\b`),
+	blocks.BGPConfigs:  regexp.MustCompile(`\bdelivered\b`),
+	blocks.BGPPeers:    regexp.MustCompile(`\bdelivered\b`),
+	blocks.IPAMConfigs: regexp.MustCompile(`block limit: \d.*|claims? (one at its next|a block)|pods that borrow|borrows an address|strict affinity is (on|off)|without borrowing`),
+	blocks.Namespaces:  regexp.MustCompile(`no (such )?namespace`),
 }
 
 // TestExplainAssertsNothingUnread: without a kind of object, an explanation does not claim that one
@@ -96,6 +97,12 @@ func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]st
 		decode.NewObjects(decode.KindOf(without)).Fill(s)
 		s.Cluster.GUID = guid
 	}
+	return explainAll(t, s, subjects)
+}
+
+// explainAll explains subjects, each a kind and a name.
+func explainAll(t *testing.T, s *blocks.Snapshot, subjects [][2]string) map[string][]string {
+	t.Helper()
 	st := state.New(s, state.Options{})
 	found := audit.Run(st, checks.All)
 	out := map[string][]string{}
@@ -109,4 +116,32 @@ func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]st
 		} // otherwise the command says that the subject was not seen, and names the unread kinds
 	}
 	return out
+}
+
+// TestExplainDoesNotCallUnreadFieldsCorrupt: a block without its attributes is not called corrupt while
+// blocks were not read completely, and a pod whose state was not read is not counted as absent.
+func TestExplainDoesNotCallUnreadFieldsCorrupt(t *testing.T) {
+	s, err := statedsl.Parse("pool pods 10.0.0.0/24 size=26\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nuse 10.0.0.5 shop/web n1\n" +
+		"pod shop/cut n1\ngap ipamblocks block 10.0.0.0/26 has no attributes\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Blocks[0].Attributes = nil
+	for _, w := range s.Workloads {
+		if w.Name == "cut" {
+			w.Phase, w.Extend().Partial = "", "status"
+		}
+	}
+	said := explainAll(t, s, [][2]string{{"node", "n1"}, {"block", "10.0.0.0/26"}, {"ip", "10.0.0.5"}})
+	all := strings.Join(slices.Concat(slices.Collect(maps.Values(said))...), "\n")
+	for _, not := range []string{"corrupt", "do not exist"} {
+		if strings.Contains(all, not) {
+			t.Errorf("%q is said:\n%s", not, all)
+		}
+	}
+	for _, want := range []string{"allocated; its attributes were not read", "the state of others, such as shop/cut, cannot be read"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q is not said:\n%s", want, all)
+		}
+	}
 }

@@ -127,7 +127,7 @@ func (x *explainer) usedBySection(s *builder, a netip.Addr, users []user, ref st
 	}
 	if g := x.FirstMissing(useReads); g != nil {
 		s.fact("", "not known", g)
-	} else if len(users) == 0 && (!allocated || !slices.Contains(podless, state.UseKindOf(ref.Block, attr))) {
+	} else if len(users) == 0 && !x.mayName(attr) && (!allocated || !slices.Contains(podless, state.UseKindOf(ref.Block, attr))) {
 		s.fact("", "none", "no pod and no node names it")
 		// Felix masquerades no traffic to addresses in pools (felix/rules/nat.go); projectcalico/calico#7345.
 		if p := x.PoolOf(state.IPPrefix(a)); p != nil && !allocated && slices.ContainsFunc(x.Pools, func(q *state.Pool) bool { return q.NATOutgoing && q.Family() == p.Family() }) {
@@ -162,6 +162,16 @@ func verdictText(v state.Validity) string {
 	return "nothing seems to own it: " + v.Why()
 }
 
+// mayName reports whether the pod that an allocation names has a field that cannot be parsed, and so
+// may name the address.
+func (x *explainer) mayName(attr *blocks.Attributes) bool {
+	if attr == nil {
+		return false
+	}
+	w := x.Pod(attr.Namespace, attr.Pod)
+	return w != nil && w.Extras().Unreadable != ""
+}
+
 // podless are the kinds of use that neither pods nor nodes name.
 var podless = []state.UseKind{state.UseService, state.UseCooling, state.UseWindows}
 
@@ -182,7 +192,9 @@ func (x *explainer) namedByAllocation(s *builder, a netip.Addr, ref state.Alloca
 		}
 	case attr.Pod != "" && !slices.ContainsFunc(x.Users(a), func(w *blocks.Workload) bool { return w.Name == attr.Pod && w.Namespace == attr.Namespace }):
 		name := "pod " + attr.Namespace + "/" + attr.Pod
-		if w := x.Pod(attr.Namespace, attr.Pod); w != nil {
+		if w := x.Pod(attr.Namespace, attr.Pod); x.mayName(attr) {
+			s.factf(podSource(w), name, "the allocation names it, and its %s cannot be read", w.Extras().Unreadable)
+		} else if w != nil {
 			s.factf(podSource(w), name, "the allocation names it, but its own objects do not name the address: %s; %s", podState(w), podAddresses(w))
 		} else if x.unread(blocks.Pods) == "" {
 			s.fact("", name, "the allocation names it, but no such pod exists")

@@ -401,7 +401,14 @@ func (st *Remedies) vanishedMessage() string {
 	if len(names) > 1 {
 		who = fmt.Sprintf("%d nodes no longer exist (%s)", len(names), names)
 	}
-	return fmt.Sprintf("%s; left behind: blocks %d, allocated addresses %d, affinities %d", who, owned, used, affinities)
+	var left []string
+	if _, unread := st.Missing(blocks.Blocks); !unread {
+		left = append(left, fmt.Sprintf("blocks %d, allocated addresses %d", owned, used))
+	}
+	if _, unread := st.Missing(blocks.Affinities); !unread {
+		left = append(left, fmt.Sprintf("affinities %d", affinities))
+	}
+	return who + "; left behind: " + strings.Join(left, ", ")
 }
 
 // droppedText names the owners that drop traffic to some borrowed addresses, according to the
