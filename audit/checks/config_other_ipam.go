@@ -18,11 +18,11 @@ var configOtherIPAM = audit.Check{
 	ID:         "config/other-ipam",
 	Title:      "pods do not get their addresses from Calico's IPAM",
 	Severities: []state.Severity{state.Info, state.Warning},
-	Graded:     "info; warning if flannel has not registered a node, or with an address that is not its own, if pods wait on a node without a podCIDR, if another network serves pods of the same nodes, or if no block contains a pod's address during a migration from flannel",
+	Graded:     "info; warning if flannel has not registered a node, or with an address that is not its own, if pods wait on a node without a podCIDR, if podCIDRs overlap or contain another node's tunnel, if another network serves pods of the same nodes, or if no block contains a pod's address during a migration from flannel",
 	Why:        "The pods' addresses come from host-local (Canal, flannel), from a cloud's CNI, or from the pods' own annotation ipAddrsNoIpam, so Calico's IPAM does not record them. ip/unallocated, node/no-block and the pool checks ignore these pods, and no plan records their addresses.",
 	Confirm:    "Compare kubectl get pods -A -o wide with kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs; on a node, ipam.type in /etc/cni/net.d names the IPAM plugin: Calico's is calico-ipam.",
 	Misread:    "Calico's CNI plugin annotates pods with any IPAM plugin: the annotation cni.projectcalico.org/podIP does not mean that Calico's IPAM assigned the address.",
-	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.LeaveFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RemoveOtherCNI, remedies.OneNetwork(nil), remedies.InstallCanal},
+	Remedies:   []remedies.Remedy{remedies.RestartFlannel, remedies.LeaveFlannel, remedies.AssignPodCIDR, remedies.CleanUpIPAM, remedies.StopUpgrade, remedies.RenewPodCIDR(nil), remedies.UsePodCIDR, remedies.RemoveOtherCNI, remedies.OneNetwork(nil), remedies.InstallCanal},
 	Never:      "Never record these addresses in Calico's blocks: Calico's nodes would claim the blocks and route them.",
 	Requires:   state.OtherIPAMReads,
 	Optional:   []blocks.Resource{blocks.Handles, blocks.Affinities, blocks.Namespaces, blocks.SandboxEvents},
@@ -41,7 +41,14 @@ var configOtherIPAM = audit.Check{
 			}
 			lost, lacking := beside.Unregistered(st), beside.WithoutPodCIDR(st)
 			astray, where := beside.Astray(st)
+			late, shared := beside.Overlapping(st)
+			inside, tunnels := beside.TunnelsInside(st)
 			switch {
+			case len(late) > 0:
+				warn(late, remedies.RenewPodCIDR(late), "nodes assign addresses of the same podCIDR: %s", shared)
+			case len(inside) > 0:
+				warn(inside, remedies.UsePodCIDR, "tunnels have addresses that the other IPAM assigns to pods: %s", tunnels)
+				x.Remedies = append(x.Remedies, remedies.RemoveOtherCNI)
 			case len(lost) > 0:
 				warn(lost, remedies.RestartFlannel, "flannel has not registered %s, unlike other nodes, which have no route to its pods", lost)
 			case len(lacking) > 0:

@@ -9,6 +9,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/audit/state/beside"
 	"github.com/calico-audit/calico-audit/audit/state/duplicate"
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -80,7 +81,14 @@ func addDuplicate(st *state.State, f *audit.Findings, d *duplicate.Address) {
 func duplicateRemedies(st *state.State, d *duplicate.Address) (out []remedies.Remedy) {
 	var nodes blocks.Names
 	var last *blocks.Workload // the other IPAM has recorded the address for the pod that started last
-	if st.OtherIPAM().Cluster && len(d.Users) > 1 && !slices.ContainsFunc(d.Users, func(u state.LiveUse) bool { return u.Pod == nil }) {
+	late, _ := beside.Overlapping(st)
+	switch {
+	case !st.OtherIPAM().Cluster:
+	case slices.ContainsFunc(d.Users, func(u state.LiveUse) bool { return slices.Contains(late, u.Node) }):
+		return []remedies.Remedy{remedies.RenewPodCIDR(late)}
+	case slices.ContainsFunc(d.Users, func(u state.LiveUse) bool { return u.Pod == nil }):
+		return []remedies.Remedy{remedies.UsePodCIDR, remedies.RemoveOtherCNI}
+	case len(d.Users) > 1:
 		last = slices.MaxFunc(d.Users, func(a, b state.LiveUse) int { return cmp.Compare(a.Pod.Created, b.Pod.Created) }).Pod
 	}
 	for i := range d.Users {

@@ -37,3 +37,20 @@ var AssignPodCIDR = ByHand("let kube-controller-manager give each node a podCIDR
 // of another machine.
 var RestartFlannel = ByHand("restart flannel on the node (the pod of kube-flannel or canal): when it starts, it writes the node's annotations flannel.alpha.coreos.com/…", "other nodes route to the node's pods",
 	"traffic of the node's pods is interrupted while routes change", "kubectl get pods --all-namespaces -o wide")
+
+// RenewPodCIDR is for nodes with a podCIDR that overlaps an older node's. It cannot be changed; without
+// names, it is general.
+func RenewPodCIDR(nodes blocks.Names) Remedy {
+	who := "the younger node"
+	if len(nodes) > 0 {
+		who = nodes.String()
+	}
+	return Restart("drain "+who+", delete the Node and register it again, so that kube-controller-manager gives it another podCIDR; if the podCIDRs differ in size, replace the nodes of the former size (--node-cidr-mask-size), too",
+		"each node assigns addresses of its own", "kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")
+}
+
+// UsePodCIDR is for host-local in Calico's CNI configuration, while calico-node takes tunnel addresses
+// from Calico's blocks. Its VXLAN tunnels always do (libcalico-go lib/backend/k8s/resources,
+// K8sNodeToCalico).
+var UsePodCIDR = ByHand("if host-local should serve the pods: set USE_POD_CIDR=true in the DaemonSet calico-node and in Typha, so that each IPIP tunnel takes the first address of its node's podCIDR (VXLAN needs calico-ipam in Calico's CNI configuration)",
+	"no pod gets the address of a tunnel", "calico-node restarts on every node, and tunnels change their addresses", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")

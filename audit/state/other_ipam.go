@@ -188,7 +188,7 @@ func (st *State) placeOf(w *blocks.Workload) (recorded, outside, elsewhere bool)
 		if !slices.Contains(w.StatusIPs, a) && !slices.Contains(w.AnnotationIPs, a) {
 			continue // the address of an additional interface
 		}
-		recorded = recorded || st.recorded(a, st.NamedBy(a))
+		recorded = recorded || st.recorded(a, st.NamedBy(a)) && len(st.TunnelsAt(a)) == 0 // else for the tunnel
 		if st.PoolOf(IPPrefix(a)) != nil {
 			outside = false
 			elsewhere = elsewhere && n.AssignsPods(a)

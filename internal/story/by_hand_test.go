@@ -272,6 +272,16 @@ var practice = []struct {
 	{says(`let the controller that removes the taint run and find the machine: .*`), (*person).openNodes},
 	{says(`let the pods of calico-kube-controllers tolerate the taint \(.*\), or add a node without it`), (*person).startCollector},
 	{says(`let kube-controller-manager give each node a podCIDR \(.*\), then register the node again`), (*person).assignPodCIDRs},
+	{says(`drain (.+), delete the Node and register it again, so that kube-controller-manager gives it another podCIDR; .*`), (*person).renewPodCIDRs},
+	{says(`if host-local should serve the pods: set USE_POD_CIDR=true in the DaemonSet calico-node and in Typha, .*`), func(p *person, _ []string) {
+		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
+		must(p.T, err)
+		for _, n := range nodes.Items {
+			first := netip.MustParsePrefix(n.Spec.PodCIDR).Addr().Next()
+			_, err := p.Kube.CoreV1().Nodes().Patch(p.Context(), n.Name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"projectcalico.org/IPv4IPIPTunnelAddr":"`+first.String()+`"}}}`), metav1.PatchOptions{})
+			must(p.T, err)
+		}
+	}},
 	{says(`set vxlanMode: Always (?:and ipipMode: Never )?on the pool .*`), func(p *person, _ []string) {
 		p.editPool(p.finding.Subject.Name, func(spec map[string]any) { spec["vxlanMode"], spec["ipipMode"] = "Always", "Never" })
 		nodes, err := p.Kube.CoreV1().Nodes().List(p.Context(), metav1.ListOptions{})
@@ -707,6 +717,32 @@ func (p *person) assignPodCIDRs([]string) {
 		for _, pod := range p.pods() {
 			if pod.Spec.NodeName == n.Name && pod.Status.Phase == corev1.PodPending {
 				status := fmt.Appendf(nil, `{"status":{"phase":"Running","podIP":"10.244.%[1]d.5","podIPs":[{"ip":"10.244.%[1]d.5"}]}}`, 200+i)
+				_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+				must(p.T, err)
+			}
+		}
+	}
+}
+
+// renewPodCIDRs plays kube-controller-manager, which knows no node by the name any more, and host-local.
+func (p *person) renewPodCIDRs(said []string) {
+	for i, name := range listed(said[1]) {
+		n, err := p.Kube.CoreV1().Nodes().Get(p.Context(), name, metav1.GetOptions{})
+		must(p.T, err)
+		must(p.T, p.Kube.CoreV1().Nodes().Delete(p.Context(), name, metav1.DeleteOptions{}))
+		cidr := fmt.Sprintf("10.244.%d.0/24", 220+i)
+		n.ObjectMeta = metav1.ObjectMeta{Name: name, Labels: n.Labels, Annotations: n.Annotations}
+		n.Spec.PodCIDR, n.Spec.PodCIDRs = cidr, []string{cidr}
+		made, err := p.Kube.CoreV1().Nodes().Create(p.Context(), n, metav1.CreateOptions{})
+		must(p.T, err)
+		made.Status = n.Status
+		_, err = p.Kube.CoreV1().Nodes().UpdateStatus(p.Context(), made, metav1.UpdateOptions{})
+		must(p.T, err)
+		a := netip.MustParsePrefix(cidr).Addr().Next()
+		for _, pod := range p.pods() {
+			if pod.Spec.NodeName == name {
+				a = a.Next()
+				status := fmt.Appendf(nil, `{"status":{"podIP":"%[1]s","podIPs":[{"ip":"%[1]s"}]}}`, a)
 				_, err := p.Kube.CoreV1().Pods(pod.Namespace).Patch(p.Context(), pod.Name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
 				must(p.T, err)
 			}

@@ -92,9 +92,7 @@ func Objects(st *state.State) (kinds blocks.Names) {
 // WithoutPodCIDR returns the nodes without a podCIDR where pods have waited longer than the grace, if
 // other nodes' pods have addresses of their podCIDRs: host-local then has no range on these nodes.
 func WithoutPodCIDR(st *state.State) (out blocks.Names) {
-	if !slices.ContainsFunc(st.NodeStates, func(h *state.NodeState) bool {
-		return h.Node != nil && slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool { return slices.ContainsFunc(w.StatusIPs, h.Node.AssignsPods) })
-	}) {
+	if !slices.ContainsFunc(st.NodeStates, assigns) {
 		return nil
 	}
 	for _, h := range st.NodeStates {
@@ -155,10 +153,7 @@ func Unregistered(st *state.State) (out blocks.Names) {
 	for i := range st.Nodes {
 		n := &st.Nodes[i]
 		others = others || n.Flannel
-		if h := st.NodeState(n.Name); !n.Flannel && !n.Windows && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) && h != nil &&
-			slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
-				return w.Live() && slices.ContainsFunc(w.StatusIPs, n.AssignsPods)
-			}) {
+		if h := st.NodeState(n.Name); !n.Flannel && !n.Windows && st.PastGrace(n.Created) && !st.UnreadableNode(n.Name) && h != nil && assigns(h) {
 			out = append(out, n.Name)
 		}
 	}
@@ -166,4 +161,11 @@ func Unregistered(st *state.State) (out blocks.Names) {
 		return nil
 	}
 	return out
+}
+
+// assigns reports whether a live pod of a node has an address of the node's podCIDRs.
+func assigns(h *state.NodeState) bool {
+	return h.Node != nil && slices.ContainsFunc(h.Workloads, func(w *blocks.Workload) bool {
+		return w.Live() && slices.ContainsFunc(w.StatusIPs, h.Node.AssignsPods)
+	})
 }
