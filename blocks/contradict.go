@@ -31,7 +31,7 @@ func (r *references) bulk(least, percent int, format string) string {
 	if r.missing < least || 100*r.missing < percent*(r.found+r.missing) {
 		return ""
 	}
-	return fmt.Sprintf(format+", and not %s: some were left out, or the files are of two clusters", r.found, r.found+r.missing, r.first)
+	return fmt.Sprintf(format+", and not %s: some were left out, or the files are from two clusters", r.found, r.found+r.missing, r.first)
 }
 
 // fewOf and manyOf are the least numbers of missing objects that count as bulk: of blocks, affinities

@@ -26,7 +26,7 @@ func (s *Snapshot) blockJoined() string {
 			return w.Live() && slices.ContainsFunc(slices.Collect(w.Addresses), named.Contains)
 		}
 		if slices.ContainsFunc(s.Affinities, func(a Affinity) bool { return a.CIDR == named }) || slices.ContainsFunc(s.Workloads, uses) {
-			return fmt.Sprintf("the object %s is named for another block than its own, %s; %s", b.Name, b.CIDR, joined)
+			return fmt.Sprintf("the object %s has the name of another block than its own, %s; %s", b.Name, b.CIDR, joined)
 		}
 	}
 	return ""
@@ -46,7 +46,7 @@ func (s *Snapshot) affinityJoined() string {
 	}
 	for i := range s.Affinities {
 		if a := &s.Affinities[i]; needed[a.Name] {
-			return fmt.Sprintf("the object %s is named for another affinity than its own, of %s to %s; %s", a.Name, a.Owner.Name, a.CIDR, joined)
+			return fmt.Sprintf("the object %s has the name of another affinity than its own, of %s to %s; %s", a.Name, a.Owner.Name, a.CIDR, joined)
 		}
 	}
 	return ""
@@ -130,7 +130,7 @@ func (s *Snapshot) blockOlder() iter.Seq2[*Workload, string] {
 					return ok && b.Ordinals[i] == Free
 				}
 				if b != nil && c.Count > 0 && h.WrittenAfter(b.Pin) && slices.ContainsFunc(w.AnnotationIPs, free) &&
-					!yield(w, fmt.Sprintf("pod %[3]s uses an address of block %[1]s under handle %[2]s, which is newer than the block: the files are of different times", b.CIDR, h.ID, w.FullName())) {
+					!yield(w, fmt.Sprintf("pod %[3]s uses an address of block %[1]s under handle %[2]s, which is newer than the block: the files were written at different times", b.CIDR, h.ID, w.FullName())) {
 					return
 				}
 			}

@@ -226,7 +226,7 @@ func (s *Snapshot) blocksOld() iter.Seq2[*Workload, string] {
 			for _, a := range w.AnnotationIPs {
 				for i := range s.Blocks {
 					if o, ok := s.Blocks[i].Ordinal(a); ok && !n.AssignsPods(a) && s.Blocks[i].Ordinals[o] == Free &&
-						!yield(w, fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files are of different times", w.FullName(), a)) {
+						!yield(w, fmt.Sprintf("pod %s uses %s, and was created after the last write to any block: the files were written at different times", w.FullName(), a)) {
 						return
 					}
 				}
@@ -261,7 +261,7 @@ func (s *Snapshot) podsOld() string {
 		for j := range s.Blocks[i].Attributes {
 			a := &s.Blocks[i].Attributes[j]
 			if pod := (Key{a.Namespace, a.Pod}); a.Pod != "" && !a.Cooling() && !exists[pod] && created[a.Handle].After(written.Add(lag)) {
-				return fmt.Sprintf("the address of pod %s, which they do not hold, was assigned after the last write to any pod or node: the files are of different times", pod)
+				return fmt.Sprintf("the address of pod %s, which they do not hold, was assigned after the last write to any pod or node: the files were written at different times", pod)
 			}
 		}
 	}

@@ -77,7 +77,7 @@ func Cannot(code SkipCode, format string, args ...any) Move {
 
 // held returns a move that leaves the step half-done for now.
 func (b *Begun) held(code SkipCode, why string) Move {
-	m := Cannot(code, "it is half-done, and is not finished now: %s", why)
+	m := Cannot(code, "it is half-done, and this run does not finish it: %s", why)
 	if b.Undo {
 		m = Cannot(code, "it is not finished: %s", why)
 	}
@@ -188,7 +188,7 @@ func (b *Begun) evaluate() Move {
 		return Nothing(NotNeeded, "nothing was written: the step was skipped")
 	}
 	if b.Kind == nil {
-		return Cannot(SkipUnknown, "this version knows no steps of kind %q, or the journal's plan lacks the step", b.Step.Kind)
+		return Cannot(SkipUnknown, "this version does not support steps of kind %q, or the journal's plan lacks the step", b.Step.Kind)
 	}
 	return b.Kind.Undo(b)
 }
@@ -350,9 +350,9 @@ func (b *Begun) PutBack(a *blocks.Affinity) Move {
 		return Cannot(SkipChanged, "the affinity was written since: its state is %q", a.State)
 	}
 	if why := b.mustStay(a); why != "" {
-		return Cannot(SkipChanged, "the affinity does not get its state %q back: %s; it stays pendingDeletion, and its node confirms it when it next takes an address from the block", was, why)
+		return Cannot(SkipChanged, "the affinity's state is not restored to %q: %s; it stays pendingDeletion, and its node confirms it when it next takes an address from the block", was, why)
 	}
-	m := b.SetAffinity(a, was, "give the affinity %s its state %q back", a.Name, was)
+	m := b.SetAffinity(a, was, "restore the affinity %s to its state %q", a.Name, was)
 	m.Back = true
 	return m
 }

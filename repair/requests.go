@@ -43,7 +43,7 @@ var Requests = []RequestKind{
 		func(r *Request) *bool { return &r.DeadNodes }, []Kind{ReleaseBlock, DeleteAffinity, DisownBlock}, "no block and no affinity of a node that no longer exists was found",
 	},
 	{
-		"unrecorded-ips", "record addresses of live pods that no block records for them, as after a restore of the datastore", "ip/unallocated, ip/wrong-pod",
+		"unrecorded-ips", "record addresses that live pods use and no block records for them, for example after a restore of the datastore", "ip/unallocated, ip/wrong-pod",
 		func(r *Request) *bool { return &r.UnrecordedIPs }, []Kind{RecordIP}, "every address of a live pod is recorded for it",
 	},
 	{

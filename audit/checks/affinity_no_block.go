@@ -28,7 +28,7 @@ var affinityNoBlock = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be read", a.CIDR, a.Owner)
+				f.SkipPartial("not evaluated for %s of %s: its block may be among those that cannot be read", a.CIDR, a.Owner)
 				return
 			}
 			x := affinityFinding(st, a, state.Error, fmt.Sprintf("affinity of %s to %s exists, its IPAMBlock does not", a.Owner, a.CIDR))

@@ -32,7 +32,7 @@ var affinityNotOwner = audit.Check{
 				return
 			}
 			if st.BlockMayCover(a.CIDR) {
-				f.SkipPartial("not evaluated for %s of %s: its block may be one that cannot be read", a.CIDR, a.Owner.Node())
+				f.SkipPartial("not evaluated for %s of %s: its block may be among those that cannot be read", a.CIDR, a.Owner.Node())
 				return
 			}
 			sev := state.Error
@@ -44,7 +44,7 @@ var affinityNotOwner = audit.Check{
 			effect := stale.Text
 			switch {
 			case st.PoolMayCover(a.CIDR):
-				effect = "not known: its pool may be one that cannot be read"
+				effect = "not known: its pool may be among those that cannot be read"
 			case stale.Drops && st.NodesRead() && !st.UnreadableNode(a.Owner.Node()):
 				sev = state.Critical
 			}

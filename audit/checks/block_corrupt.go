@@ -16,7 +16,7 @@ var blockCorrupt = audit.Check{
 	Why:        "Calico may hand an address of it out twice, never hand one out again, or fail for every pod of the node: its allocator trusts the block's data. A block with an unreadable CIDR makes Calico fail to list any.",
 	Confirm:    "kubectl get ipamblocks NAME -o yaml",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. When no pod has one any more, delete its BlockAffinity, its IPAMBlock and the reservation", "the pods have addresses of other blocks, and a node can claim the CIDR again"),
+		remedies.Restart("check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. Once no pod uses them, delete the block's BlockAffinity, its IPAMBlock and the reservation", "the pods have addresses of other blocks, and a node can claim the CIDR again"),
 	},
 	Never:    "Never let a tool release addresses or the block while it contradicts itself.",
 	Requires: []blocks.Resource{blocks.Blocks},

@@ -27,7 +27,7 @@ var blockNoAffinity = audit.Check{
 				continue
 			}
 			if st.AffinityMayExist(b.CIDR, host) {
-				f.SkipPartial("not evaluated for %s: its affinity may be one that cannot be read", b.CIDR)
+				f.SkipPartial("not evaluated for %s: its affinity may be among those that cannot be read", b.CIDR)
 				continue
 			}
 			var others []string

@@ -28,7 +28,7 @@ var blockNoPool = audit.Check{
 				continue
 			}
 			if bad := st.Unreadable(blocks.Pools); len(bad) > 0 {
-				f.SkipPartial("not evaluated for %s: its pool may be one that cannot be read", b.CIDR)
+				f.SkipPartial("not evaluated for %s: its pool may be among those that cannot be read", b.CIDR)
 				continue
 			}
 			f.Add(audit.Finding{

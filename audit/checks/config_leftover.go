@@ -14,7 +14,7 @@ var configLeftover = audit.Check{
 	Graded:     "warning; info for an annotation that no longer has an effect",
 	Why:        "A reserved block assigns no addresses, a cordoned node takes no pods, and half-done objects contradict each other. A run reverts its cordons and reservations at its end, unless it is killed.",
 	Confirm:    "kubectl get ipreservations,nodes -o yaml, and look for the annotation " + blocks.OursAnnotation + ".",
-	Misread:    "Without the right to read Leases (get leases in kube-system), calico-audit takes a run that moves pods for dead after two minutes without a write. Check first that none runs (kubectl get leases -n kube-system " + blocks.LeaseName + ").",
+	Misread:    "Without the right to read Leases (get leases in kube-system), calico-audit considers a run that moves pods dead after two minutes without a write. Check first that none runs (kubectl get leases -n kube-system " + blocks.LeaseName + ").",
 	Remedies: []remedies.Remedy{
 		remedies.Repair("finish the run: the same command, run again, does so too", "--consolidate", "the reservation and the cordons of the run are removed", remedies.Consolidate.Risk),
 		remedies.Repair("undo the run's changes", "undo", "the reservation and the cordons of the run are removed, and half-done steps are reverted or finished", "none: only objects that the run left are written"),

@@ -87,7 +87,7 @@ var configOtherIPAM = audit.Check{
 			}
 			if networks := beside.Serving(st, nodes); len(networks) > 0 {
 				x.Severity, x.Nodes, x.Remedies = state.Warning, nodes, []remedies.Remedy{remedies.OneNetwork(networks), remedies.InstallCanal}
-				x.Message = fmt.Sprintf("nodes serve pods by Calico's IPAM and by another network (%s), whichever answers a pod first: %s", networks, phrase.FullNames(other.Pods))
+				x.Message = fmt.Sprintf("nodes have both Calico's IPAM and another network (%s), and pods get addresses from either: %s", networks, phrase.FullNames(other.Pods))
 			}
 		default:
 			pods, nodes := beside.Calico(st, agents)

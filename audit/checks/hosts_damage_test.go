@@ -248,7 +248,7 @@ netns n2 4 10.0.0.7
 	for _, u := range st.Views.Uses(st.IPBlocks[0].Address(5)) {
 		got = append(got, fmt.Sprintf("%s %t %t", u, u.View.Stale(), u.Owner()))
 	}
-	want := "namespace 1 on n1, with process 4 java (state D: uninterruptible sleep, it cannot be killed) false true; namespace 3 on n2, which no process is in true false"
+	want := "namespace 1 on n1, with process 4 java (state D: uninterruptible sleep, it cannot be killed) false true; namespace 3 on n2, without any process true false"
 	if text := strings.Join(got, "; "); text != want {
 		t.Errorf("got  %s\nwant %s", text, want)
 	}

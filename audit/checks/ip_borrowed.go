@@ -57,7 +57,7 @@ func borrowUser(st *state.State, b *state.Borrow) string {
 	case b.Attributes.Pod != "" && unread:
 		return fmt.Sprintf("pod %s/%s, according to its allocation (pods were not read)", b.Attributes.Namespace, b.Attributes.Pod)
 	case b.Attributes.Pod != "":
-		return fmt.Sprintf("pod %s/%s, which was not seen alive", b.Attributes.Namespace, b.Attributes.Pod)
+		return fmt.Sprintf("pod %s/%s, which was not found running", b.Attributes.Namespace, b.Attributes.Pod)
 	}
-	return "a pod that was not seen"
+	return "an unknown pod"
 }

@@ -15,7 +15,7 @@ var nodeNetworkUnavailable = audit.Check{
 	ID: "node/network-unavailable", Title: "a Ready node keeps pods away by a taint that its start should have removed",
 	Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error if pods wait and no node accepts them; else warning",
-	Why:        "New pods stay Pending without a node, although nodes are Ready and addresses are left. The taint " + blocks.TaintNetwork + " follows the node's condition NetworkUnavailable, which calico-node sets to False when it starts. The uninitialized taints go once the cloud-controller-manager or Cluster API has found the node's machine.",
+	Why:        "New pods stay Pending without a node, although nodes are Ready and addresses are left. The taint " + blocks.TaintNetwork + " follows the node's condition NetworkUnavailable, which calico-node sets to False when it starts. The uninitialized taints are removed once the cloud-controller-manager or Cluster API has found the node's machine.",
 	Confirm:    "kubectl describe node NAME shows the taints and conditions; kubectl describe pod of a Pending pod shows \"had untolerated taint\".",
 	Misread:    "Pods that tolerate the taint run there all the same, such as those of DaemonSets.",
 	Remedies:   []remedies.Remedy{remedies.InitializeNode, remedies.ResetNetwork, remedies.RestoreNetwork},

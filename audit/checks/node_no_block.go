@@ -19,7 +19,7 @@ var nodeNoBlock = audit.Check{
 	Graded:     "critical if a pod of the node waits and can get no address; error if its pods or its tunnel borrow; warning if its next pod will borrow or fail; else info",
 	Why:        "Pods on a node without a block borrow addresses from other nodes' blocks, or get none. If the owner of the block learns no route to a borrowed address, it drops the traffic. A pod that no pool may serve, because of its namespace, never gets an address.",
 	Confirm:    "kubectl get blockaffinities -o custom-columns=NODE:.spec.node,CIDR:.spec.cidr,STATE:.spec.state shows no row for the node.",
-	Misread:    "A node that has run no pod yet has no block: it claims one for its first pod. Pods that ask for a pool which assigns nothing are pod/waiting.",
+	Misread:    "A node that has run no pod yet has no block: it claims one for its first pod. pod/waiting reports pods that ask for a pool which assigns nothing.",
 	Remedies:   append(slices.Clip(remedies.Shortage), remedies.SelectNode, remedies.RaiseLimit),
 	Verify:     "Start a pod on the node: kubectl get blockaffinities shows a block of the node, and the pod has an address from it.",
 	Never:      "Never delete another node's blocks to make room: release only blocks that hold no allocation.",
@@ -163,7 +163,7 @@ func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
 	case n.Cause != state.CauseNone && n.Host.Schedulable:
 		effect := "will get no address"
 		if !n.Cause.PreventsAllocation() {
-			effect = "will borrow its address"
+			effect = "will borrow an address"
 		}
 		return state.Warning, fmt.Sprintf("%s, and its next pod %s%s", what, effect, because)
 	case vms > 0:

@@ -33,7 +33,7 @@ alloc 10.0.0.5 node=gone type=vxlanTunnelAddress handle=vxlan-tunnel-addr-gone
 		"an address of it is leaked":          {tunnel + "alloc 10.0.0.6 pod=shop/y node=gone handle=y\n", []string{"gone"}, false, "no longer exists"},
 		"it joined between two lists":         {strings.ReplaceAll(tunnel, "=vxlan-tunnel-addr-gone", "=vxlan-tunnel-addr-gone age=10s"), []string{"gone"}, true, "it was assigned only at"},
 		"the handle alone names it":           {strings.ReplaceAll(tunnel, "node=gone type=vxlanTunnelAddress ", ""), []string{"gone"}, false, "no longer exists"},
-		"the node could not be understood":    {tunnel + "gap nodes name=gone garbage\n", []string{"gone"}, true, "tunnel address of node gone"},
+		"the node could not be read":          {tunnel + "gap nodes name=gone garbage\n", []string{"gone"}, true, "tunnel address of node gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			st := stateSaying(t, c.state, c.terminated...)

@@ -32,7 +32,7 @@ var poolExhausted = audit.Check{
 				return state.Error, message
 			}
 			if waiting := st.PodsWithoutAddress(p); len(waiting) > 0 {
-				return state.Critical, fmt.Sprintf("%s, and pods wait for one that no other pool can give (%d)", message, len(waiting))
+				return state.Critical, fmt.Sprintf("%s, and no other pool can serve the waiting pods (%d)", message, len(waiting))
 			}
 			return state.Error, message
 		})

@@ -26,7 +26,7 @@ var (
 var whereaboutsReservationOnly = audit.Check{
 	ID: "whereabouts/reservation-only", Title: "a secondary network's address has a reservation but no allocation", Severities: []state.Severity{state.Error, state.Warning},
 	Graded:     "error if a live pod names the address, because it may be assigned again once the reservation goes; else warning",
-	Why:        "Whereabouts records an address in the pool and, if ranges may overlap, in a reservation. If only the reservation is left, the address is either in use without full protection, or lost: a pod that is offered it fails, because it is reserved.",
+	Why:        "Whereabouts records an address in the pool and, if ranges may overlap, in a reservation. If only the reservation is left, the address is either in use without full protection, or lost: Whereabouts may offer it to a new pod, which then fails because of the reservation.",
 	Confirm:    "kubectl get overlappingrangeipreservations --all-namespaces shows the reservation; the pool of its range has no entry at its offset.",
 	Remedies:   slices.Concat(halfRecorded, loneReservation),
 	RemediesAt: map[state.Severity][]remedies.Remedy{state.Error: halfRecorded, state.Warning: loneReservation},

@@ -203,7 +203,7 @@ func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 		return out + "; the block agrees, so the node's next assignment confirms it"
 	case affinity.NoBlock:
 		if x.BlockMayCover(a.CIDR) {
-			return out + "; its block may be one that could not be understood"
+			return out + "; its block may be among those that cannot be read"
 		}
 		return out + "; there is no such block" + drops
 	default:

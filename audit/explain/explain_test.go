@@ -189,8 +189,8 @@ func TestExplanationIsData(t *testing.T) {
 // TestParseQuery: an impossible subject is rejected, with the reason, before anything is read.
 func TestParseQuery(t *testing.T) {
 	for _, c := range []struct{ text, kind, want string }{
-		{"", "", "nothing to explain"},
-		{"a b", "", "no error message about addresses is known in"},
+		{"", "", "cannot explain \"\": want"},
+		{"a b", "", "contains no known error message about addresses"},
 		{"10.0.0.0/33", "", "prefix length out of range"},
 		{"fe80::1%eth0", "", "zone"},
 		{"ip/10.0.0.0/99", "", "prefix length out of range"},
@@ -336,7 +336,7 @@ func TestExplainBlockThatIsNotUnderstood(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := explanationLines(e)
-		for _, want := range []string{"block: not known", "state: a block that could not be understood may hold it", "node n1, confirmed; its block may be one that could not be understood"} {
+		for _, want := range []string{"block: not known", "state: a block that cannot be read may hold it", "node n1, confirmed; its block may be among those that cannot be read"} {
 			if !holds(lines, want) {
 				t.Errorf("%s: it lacks %q:\n%s", asked, want, strings.Join(lines, "\n"))
 			}

@@ -54,7 +54,7 @@ func (x *explainer) unallocatedNote(a netip.Addr, b *state.Block) string {
 	case b != nil:
 		return fmt.Sprintf(", although block %s lists it as free.", b.CIDR)
 	case x.BlockMayCover(single):
-		return "; a block that could not be understood may hold it."
+		return "; a block that cannot be read may hold it."
 	case x.PoolOf(single) != nil:
 		return ", although no block records it."
 	case x.unread(blocks.Pools) != "":
@@ -114,7 +114,7 @@ func (x *explainer) unknownSummary(a netip.Addr) string {
 	case x.unread(blocks.Blocks) != "":
 		return fmt.Sprintf("It lies in pool %s; whether it is allocated is %s.", p.Name, x.unread(blocks.Blocks))
 	case x.BlockMayCover(state.IPPrefix(a)):
-		return fmt.Sprintf("It lies in pool %s; a block that could not be understood may hold it.", p.Name)
+		return fmt.Sprintf("It lies in pool %s; a block that cannot be read may hold it.", p.Name)
 	default:
 		who := "Not in use"
 		if g := x.FirstMissing(useReads); g != nil {

@@ -176,7 +176,7 @@ func (x *explainer) notFound(q Query) error {
 		}
 		for _, p := range whereabouts.Of(x.State).SecondaryPools {
 			if name := p.FullName(); name == q.name || name == q.bare() {
-				e.Elsewhere = fmt.Sprintf("%q is a pool of Whereabouts, which is not explained: \"calico-audit report --pool %s\" shows it", q.Text, phrase.Arg(name))
+				e.Elsewhere = fmt.Sprintf("%q is a Whereabouts pool, which explain does not cover: \"calico-audit report --pool %s\" shows it", q.Text, phrase.Arg(name))
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func (x *explainer) podSection(s *builder, w *blocks.Workload) {
 	s.fact(src, "state", podState(w))
 	s.fact(src, "created", w.Created)
 	if w.HostNetwork {
-		s.fact(src, "network", "the host's: it uses its node's address, none of Calico's IPAM")
+		s.fact(src, "network", "the host's: the pod uses its node's address, not one from Calico's IPAM")
 	}
 	s.fact(src, "IPAM", x.OtherIPAMOf(w))
 	s.fact(src, "sandbox", w.ContainerID)
@@ -172,7 +172,7 @@ func (x *explainer) placeText(a netip.Addr, node string) string {
 		case x.PoolOf(state.IPPrefix(a)) == nil && x.unread(blocks.Pools) == "":
 			return "outside all pools"
 		case x.BlockMayCover(state.IPPrefix(a)):
-			return "no block that could be understood holds it"
+			return "no readable block holds it"
 		}
 		return "no block holds it"
 	}
@@ -228,7 +228,7 @@ func (x *explainer) podPoolsSection(s *builder, w *blocks.Workload) {
 			if yes {
 				text = fmt.Sprintf("yes: %s; %s of %s blocks left to claim", verdict, p.Slots.Allocatable, p.Slots.Capacity)
 				if x.IsAskedFor(p) && len(x.RequestedNames(w, f)) == 0 {
-					text += "; others ask for it by name, which keeps no pod from it"
+					text += "; others ask for it by name, which does not reserve it for them"
 				}
 			}
 			s.fact(poolSource(p), p.Name, text)
@@ -273,7 +273,7 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 	case w == nil:
 		return fmt.Sprintf("No such pod exists. Allocated in its name: %s.", has)
 	case w.HostNetwork:
-		return "The pod is on its host's network: it uses the node's address, and none of Calico's IPAM."
+		return "The pod is on its host's network: it uses the node's address, not one from Calico's IPAM."
 	case w.Finished():
 		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), has)
 	case w.Waiting() && len(addrs) == 0:

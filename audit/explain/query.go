@@ -81,9 +81,9 @@ func ParseQuery(text, kind string) (Query, error) {
 	}
 	switch {
 	case q.name == "":
-		return q, fmt.Errorf("%q is nothing to explain: want %s", text, wanted)
+		return q, fmt.Errorf("cannot explain %q: want %s", text, wanted)
 	case spaced:
-		return q, fmt.Errorf("no error message about addresses is known in %.80q: want such a message, or %s", q.name, wanted)
+		return q, fmt.Errorf("%.80q contains no known error message about addresses: want such a message, or %s", q.name, wanted)
 	}
 	if q.wants("check") {
 		c, err := checks.All.ByID(q.name)
@@ -216,7 +216,7 @@ type NotFoundError struct {
 // Error implements error.
 func (e *NotFoundError) Error() string {
 	if e.Unreadable != "" {
-		return fmt.Sprintf("%q could not be understood: %s", e.Query.Text, e.Unreadable)
+		return fmt.Sprintf("%q could not be read: %s", e.Query.Text, e.Unreadable)
 	}
 	if e.Elsewhere != "" {
 		return e.Elsewhere

@@ -24,7 +24,7 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	case !slot.IsValid() || slot.Bits() != p.BlockSize || !blocks.PrefixContains(p.CIDR, slot):
 		return fmt.Sprintf("it is not one of the blocks of pool %s, which are /%d", p.Name, p.BlockSize), false
 	case x.BlockMayCover(slot):
-		return "a block that could not be understood may hold it", false
+		return "a block that cannot be read may hold it", false
 	case p.Disabled:
 		return fmt.Sprintf("it cannot be claimed, as pool %s is disabled", p.Name), false
 	case !p.HandsOut():
@@ -32,7 +32,7 @@ func (x *explainer) slotStatus(slot netip.Prefix, p *state.Pool) (text string, c
 	case p.SelectorError() != nil:
 		return fmt.Sprintf("it cannot be claimed, as a selector of pool %s cannot be parsed", p.Name), false
 	case x.Reserved.Covers(slot):
-		return fmt.Sprintf("it is reserved as a whole by %s, so that no node claims it", strings.Join(x.reservedBy(slot), ", ")), false
+		return fmt.Sprintf("it is wholly reserved by %s, so no node claims it", strings.Join(x.reservedBy(slot), ", ")), false
 	case len(others) > 0:
 		return fmt.Sprintf("it overlaps %s; Calico's allocator compares exact CIDRs only, and may claim it all the same", strings.Join(state.CIDRs(others), ", ")), true
 	case !p.Allows(blocks.UseWorkload) && !p.Allows(blocks.UseTunnel):

@@ -15,11 +15,11 @@ var (
 	StartCollector = ByHand("start calico-kube-controllers again: give its Deployment one replica, or see in its pod's events and log why it is not Ready", "Calico's collector releases leaked addresses, empty blocks and the blocks of deleted nodes", "none",
 		"kubectl get pods --all-namespaces -o wide --selector=k8s-app=calico-kube-controllers")
 	// RestoreNetwork is for nodes that accept no pods because calico-node is not Ready there.
-	RestoreNetwork = ByHand("let calico-node become Ready: its log names the reason; if it waits for Typha, let Typha's pods tolerate the taint "+blocks.TaintNetwork+" (with Tigera's operator typhaDeployment in the Installation)", "calico-node lets the taint go, and all waiting pods start", "none",
+	RestoreNetwork = ByHand("let calico-node become Ready: its log names the reason; if it waits for Typha, let Typha's pods tolerate the taint "+blocks.TaintNetwork+" (with Tigera's operator typhaDeployment in the Installation)", "the taint is removed, and all waiting pods start", "none",
 		"kubectl get pods --all-namespaces -o wide --selector='k8s-app in (calico-node, calico-typha)'")
 	// ResetNetwork is for a node that accepts no pods although calico-node is Ready there.
 	ResetNetwork = ByHand("restart calico-node on the node: it sets the condition NetworkUnavailable to False when it starts; on Google Cloud, turn off the cloud provider's routes (--configure-cloud-routes=false), which set it to True again",
-		"the taint goes, and the node accepts pods", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
+		"the taint is removed, and the node accepts pods", "none", "kubectl get pods --all-namespaces --selector=k8s-app=calico-node -o wide")
 	// InitializeNode is for a node that no cloud-controller-manager has initialized.
 	InitializeNode = ByHand("let the controller that removes the taint run and find the machine: its pods need hostNetwork, a toleration of the taint, and credentials; without a cloud provider, start the kubelets without --cloud-provider=external and remove the taint",
 		"the node accepts pods", "none", "kubectl get pods --all-namespaces -o wide --field-selector status.phase=Pending")

@@ -232,7 +232,7 @@ func (st *Remedies) finishHalfDone(l *Leftover) Remedy {
 		}
 	}
 	if slices.Sort(flags); len(flags) == 0 {
-		return ByHand(LeaveIt+fmt.Sprintf("node %s confirms its affinity when it next takes an address of the block", claims), "the block is routed as a whole", "none")
+		return ByHand(LeaveIt+fmt.Sprintf("node %s confirms its affinity when it next takes an address of the block", claims), "the whole block is routed", "none")
 	}
 	if barred < len(l.Objects) {
 		bar = state.Bar{} // the plan finishes the others
@@ -285,8 +285,8 @@ func (st *Remedies) leftoverRemedies(l *Leftover) []Remedy {
 	}
 	for _, r := range l.Reservations {
 		if begun == nil || begun.Reservation != r {
-			return []Remedy{ByHand("find out who changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
-				"who changed it may rely on it", Shell("kubectl get ipreservations %s -o yaml", r.Name)), back}
+			return []Remedy{ByHand("find out what changed IPReservation "+r.Name+", and delete it if it is not wanted", "its addresses can be assigned again",
+				"the client that changed it may rely on it", Shell("kubectl get ipreservations %s -o yaml", r.Name)), back}
 		}
 	}
 	finish := Repair("finish the run", "--consolidate", restores, "none")

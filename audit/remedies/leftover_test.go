@@ -85,7 +85,7 @@ func TestLeftoverRemedies(t *testing.T) {
 			[]blocks.KnownRun{{Journal: "my j.jsonl", Marks: []string{"10.0.0.24/29 from b for new"}}}},
 		{strings.ReplaceAll(leftElse, "%", "1h"), "calico-audit repair --soft-deleted", "the objects", "none", "calico-audit repair undo", nil},
 		{"pool pods 10.0.0.0/24 size=29\nnode a\naffinity 10.0.0.8/29 a state=pendingDeletion ours age=1h\n", "calico-audit repair --orphan-affinities", "the objects", "none", "calico-audit repair undo", nil},
-		{"pool pods 10.0.0.0/24 size=29\nnode a\nblock 10.0.0.8/29 a\nuse 10.0.0.9 x/y a\naffinity 10.0.0.8/29 a state=pending ours age=1h\n", "", "the block is routed", "none", "calico-audit repair undo", nil},
+		{"pool pods 10.0.0.0/24 size=29\nnode a\nblock 10.0.0.8/29 a\nuse 10.0.0.9 x/y a\naffinity 10.0.0.8/29 a state=pending ours age=1h\n", "", "the whole block is routed", "none", "calico-audit repair undo", nil},
 	} {
 		snap, err := statedsl.Parse(c.text)
 		if err != nil {

@@ -7,10 +7,10 @@ import "github.com/calico-audit/calico-audit/blocks"
 // that started before Calico's configuration was on their node.
 var (
 	StopUpgrade = Restart("remove the init container upgrade-ipam from the DaemonSet calico-node, which moved host-local's records into Calico's blocks; then restart the pods that blocks record",
-		"host-local records their new addresses, and assigns none a second time", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
+		"host-local records the new addresses, so it assigns none of them twice", "kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 	RemoveOtherCNI = UseCalico("the pods' nodes")
-	InstallCanal   = Restart("if the other network should serve the pods, and Calico only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
-		"one network assigns addresses, so that no address is assigned twice", "kubectl get daemonsets --all-namespaces")
+	InstallCanal   = Restart("if the other network should serve the pods and Calico should only enforce policy: install Calico without its IPAM (Canal for flannel), then restart the pods that blocks record",
+		"only one network assigns addresses, so none is assigned twice", "kubectl get daemonsets --all-namespaces")
 )
 
 // OneNetwork is for nodes that another network's DaemonSets serve, too; without names, it is general.

@@ -127,7 +127,7 @@ func (r *relief) addFreeable(p *state.Pool) {
 // then adds the restart of borrowing pods to a remedy that gives nodes blocks.
 func (r *relief) then(m Remedy) *Remedy {
 	if m.Commands = append(m.Commands, r.rehome.Commands...); len(r.rehome.Commands) > 0 {
-		m.Effect += "; then pods borrow no more"
+		m.Effect += "; then pods stop borrowing"
 		if m.Risk += "; pods that borrow restart"; strings.HasPrefix(m.Risk, "none") {
 			m.Risk = "pods that borrow restart"
 		}

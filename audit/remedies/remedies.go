@@ -74,7 +74,7 @@ func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, con
 	switch {
 	case guarded || len(all) == 0:
 	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
-		return Restart("restart these pods by hand, each only if another node can take it, because no plan may: "+all.String(), "the borrowed addresses are released"), consents
+		return Restart("restart these pods by hand, each only if another node can take it, because plans must not evict them: "+all.String(), "the borrowed addresses are released"), consents
 	default:
 		consents.EvictSingletons = true
 		r = r.with(" --evict-singletons")
@@ -122,7 +122,7 @@ func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Mov
 	if len(moving) < all {
 		return fmt.Sprintf("borrowed addresses released: %d of %d; repair lists the rest", len(moving), all)
 	}
-	return "nothing is borrowed"
+	return "the borrowed addresses are released"
 }
 
 // findSingletons returns the borrows of pods that only --evict-singletons allows to evict: they

@@ -57,7 +57,7 @@ func TestConsentIsForAllThatBorrow(t *testing.T) {
 		"nobody else": {"", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; pods without replica: 1"},
 		"another alone": {"use 10.0.0.1 shop/lone new of=ReplicaSet/lone ready\n", "calico-audit repair --rehome --evict-singletons",
 			remedies.Rehome.Title, "; pods without replica: 2"},
-		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart these pods by hand, each only if another node can take it, because no plan may: shop/only", ""},
+		"a bare pod":     {"use 10.0.0.1 shop/bare new ready\n", "", "restart these pods by hand, each only if another node can take it, because plans must not evict them: shop/only", ""},
 		"one that stays": {"use 10.0.0.1 shop/bare new ready noevict\n", "calico-audit repair --rehome --evict-singletons", remedies.Rehome.Title, "; pods without replica: 1"},
 	} {
 		r := remediesOf(t, apart+c.other, "borrowed")[0]

@@ -22,7 +22,7 @@ var PeerNodes = ByHand("set nodeToNodeMeshEnabled: true in the BGPConfiguration,
 
 // UseVXLAN is for a pool whose IPIP packets the network drops.
 var UseVXLAN = ByHand("set vxlanMode: Always and ipipMode: Never on the pool (with Tigera's operator encapsulation: VXLAN in the Installation, calicoNetwork.ipPools)",
-	"nodes send the pods' traffic through VXLAN, which the network forwards; pods keep their addresses", "connections between nodes are interrupted, as far as there are any", "kubectl get ippools -o yaml")
+	"nodes send the pods' traffic through VXLAN, which the network forwards; pods keep their addresses", "existing connections between nodes are interrupted", "kubectl get ippools -o yaml")
 
 // AlwaysVXLAN is for nodes of several subnets that Felix takes for nodes of one.
 var AlwaysVXLAN = ByHand("install Calico v3.28.3, v3.29.1 or newer, or until then set vxlanMode: Always on the pool (with Tigera's operator encapsulation: VXLAN in the Installation, calicoNetwork.ipPools)",

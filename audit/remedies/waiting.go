@@ -38,7 +38,7 @@ var (
 	AdmitAgent = ByHand("let calico-node run on the node: let its DaemonSet tolerate all taints, or change the node's taints or labels", "pods of the node get addresses", "calico-node restarts on all nodes if its DaemonSet changes",
 		"kubectl get daemonsets --all-namespaces --selector=k8s-app=calico-node -o yaml")
 	// LeaveFlannel is for a node whose migration from flannel has not ended.
-	LeaveFlannel = ByHand("let the migration from flannel end: read the log of the flannel-migration controller, remove the obstacle, and run its Job again", "calico-node runs on the node, and its pods get addresses",
+	LeaveFlannel = ByHand("complete the migration from flannel: read the log of the flannel-migration controller, remove the obstacle, and run its Job again", "calico-node runs on the node, and its pods get addresses",
 		"the controller drains the node", "kubectl get pods --all-namespaces -o wide --selector=k8s-app=flannel-migration-controller")
 	// DeleteTwin is for a node with the address of another node.
 	DeleteTwin = ByHand("delete the Node whose machine no longer exists, as described under node/duplicate-address, and restart calico-node on the other", "calico-node starts, and pods of the node get addresses",

@@ -13,7 +13,7 @@ const (
 	restartRisk    = "pods restart: check first that controllers own them and other replicas serve meanwhile"
 	unprovenRisk   = "a container that outlived its pod, if there is one, shares its address with a new pod"
 	terminatedRisk = "you confirm that the machine is off: if it runs, its pods and new ones share addresses"
-	EverywhereRisk = "the whole cluster changes at once"
+	EverywhereRisk = "it affects the whole cluster immediately"
 )
 
 // The general remedies: the documentation of checks and alerts lists them, and the remedies for a
@@ -23,9 +23,9 @@ var (
 	DeleteAffinity = Repair("delete the affinity", "--orphan-affinities", "its node no longer drops or attracts the block's traffic",
 		"none: it is deleted only if it is seen twice, a grace period apart, and its block still does not name its node")
 	// RestoreAffinity is for a block without its owner's affinity.
-	RestoreAffinity = Repair("give the block its owner's affinity back", "--missing-affinities", "its node routes the block as a whole again", "none")
+	RestoreAffinity = Repair("restore the affinity of the block's owner", "--missing-affinities", "its node routes the whole block again", "none")
 	// ReleaseBlock is for an empty block that no node has to keep.
-	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: a node keeps one, and only blocks that are still empty are released")
+	ReleaseBlock = Repair("release the empty block", "--empty-blocks", "another node can claim it", "none: each node keeps one block, and only blocks that are still empty are released")
 	// ReleaseLastBlock is for an empty block that its node does not need.
 	ReleaseLastBlock = Repair("release the last empty block of a node that is cordoned or runs no pods", "--empty-blocks --last-blocks",
 		"a node that cannot allocate can claim it", "the node that gives it up needs another one for its next pod")
@@ -67,7 +67,7 @@ var (
 	SetStrict = Repair("turn strict affinity on", "--strict-affinity=true", "nodes no longer borrow: a node without a free address in a block of its own claims one, or its pods wait",
 		EverywhereRisk+"; borrowed addresses stay borrowed until their pods restart")
 	UnsetStrict = Repair("turn strict affinity off, where no owner of a block drops the traffic to borrowed addresses", "--strict-affinity=false",
-		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address needs a route of its own")
+		"pods that wait borrow addresses of other nodes' blocks", EverywhereRisk+"; each borrowed address needs its own route")
 	// ReleaseLeaks is for addresses without an owner.
 	ReleaseLeaks = Repair("release the leaked addresses", "--leaked-ips", "the addresses can be assigned again",
 		"none: each is released only with proof that nothing uses it, such as a host view of its node (--host-views)")

@@ -15,9 +15,9 @@ import (
 
 const (
 	severalBlocks    = "there are several block objects of its CIDR"
-	unreadBlock      = "its block may be one that cannot be read"
-	unreadPool       = "its pool may be one that cannot be read"
-	unreadAffinity   = "its affinity may be one that cannot be read"
+	unreadBlock      = "its block may be among those that cannot be read"
+	unreadPool       = "its pool may be among those that cannot be read"
+	unreadAffinity   = "its affinity may be among those that cannot be read"
 	onlyWay          = "the next pod on %s creates its block; without the affinity, the node could claim no other block (automatic blocks are off, or it is at the block limit), or could claim one that other nodes need"
 	holdsBack        = "its CIDR is reserved, and it keeps %s at its block limit: without it, the node would claim one of the last blocks, which others need; add blocks or raise the limit first"
 	lostWithAffinity = "its block is empty: the node claims it again when it needs it, and with an affinity Calico %s could give it to another node"

@@ -279,7 +279,7 @@ func (st *State) NoNode(name string) string {
 	case unread:
 		return "whether the node exists is not known: " + gap.String()
 	case st.UnreadableNode(name):
-		return "the node could not be understood"
+		return "the node could not be read"
 	}
 	return fmt.Sprintf("no node %s exists", name)
 }

@@ -106,7 +106,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	h := st.nodeStates[host]
 	alone := b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize && (h == nil || h.Node == nil) // no node keeps it, in whichever pool
 	if !alone && st.PoolMayCover(b.CIDR) {
-		r.retain(RetainNotRead, "not evaluated: its pool may be one that cannot be read, and may need it")
+		r.retain(RetainNotRead, "not evaluated: its pool may be among those that cannot be read, and may need it")
 	}
 	if host == "" {
 		return
@@ -129,7 +129,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 		r.retain(RetainConflict, "its owner has several affinity objects to it")
 	}
 	if own == 0 && st.AffinityMayExist(b.CIDR, host) {
-		r.retain(RetainNotRead, "not evaluated: its affinity may be one that cannot be read")
+		r.retain(RetainNotRead, "not evaluated: its affinity may be among those that cannot be read")
 	}
 	switch {
 	case h == nil:

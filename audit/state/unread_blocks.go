@@ -38,7 +38,7 @@ func (st *State) DoubtOf(n *NodeBlockStatus) string {
 	}
 	for _, g := range slices.Concat(st.Unreadable(blocks.Blocks), st.Unreadable(blocks.Affinities)) { // an affinity creates its block
 		if (!g.OwnerKnown || g.Owner.Node() == n.Host.Name) && (!g.Prefix.IsValid() || blocks.FamilyOf(g.Prefix.Addr()) == n.Family) {
-			return "its block may be one that cannot be read"
+			return "its block may be among those that cannot be read"
 		}
 	}
 	helps := func(c Cause) bool { return c == CauseNoAuto || c == CauseLimit }

@@ -39,7 +39,7 @@ func needNamespaces(s *blocks.Snapshot) string {
 		}
 	}
 	if max(inFamily[blocks.IPv4], inFamily[blocks.IPv6]) > 1 {
-		return ": which pools namespaces ask for by annotation is not known"
+		return ", so it is not known which pools namespaces ask for by annotation"
 	}
 	if i := slices.IndexFunc(s.Workloads, (*blocks.Workload).Waiting); i >= 0 {
 		return ", but pod " + s.Workloads[i].FullName() + " waits, and its namespace may ask for a pool"

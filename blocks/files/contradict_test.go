@@ -173,7 +173,7 @@ func TestContradictions(t *testing.T) {
 			}
 		}
 	}
-	const left = ": some were left out, or the files are of two clusters"
+	const left = ": some were left out, or the files are from two clusters"
 	for _, c := range []struct {
 		name, snapshot string
 		change         func(*testing.T, dump)
@@ -255,7 +255,7 @@ func TestContradictions(t *testing.T) {
 		{"an IPAMConfig without a field that Calico always writes", "story", each("ipamconfigs", "    autoAllocateBlocks:"), []string{`ipamconfigs.yaml: ipamconfigs: object "default": spec.autoAllocateBlocks is missing`}},
 		{"the newer group's IPAMConfiguration without one, which has a default", "native", each("ipamconfigurations", "    autoAllocateBlocks:"), nil},
 		{"nodes without status", "story", each("nodes", "  status:"), []string{"nodes: node * has no status, and runs Ready pods"}},
-		{"blocks of an earlier time", "story", from("story-before", "ipamblocks"), []string{"ipamblocks: pod * uses an address of block * under handle *, which is newer than the block: the files are of different times"}},
+		{"blocks of an earlier time", "story", from("story-before", "ipamblocks"), []string{"ipamblocks: pod * uses an address of block * under handle *, which is newer than the block: the files were written at different times"}},
 		{"handles without counts", "story", func(_ *testing.T, d dump) {
 			d.only("ipamhandles", func(i int, _ object) bool { return i > 0 })
 			d["ipamhandles"].items[0] = d["ipamhandles"].items[0].without("    block:")
@@ -337,7 +337,7 @@ func TestContradictions(t *testing.T) {
 func TestNewPods(t *testing.T) {
 	for created, want := range map[string]string{
 		"2026-11-21T03:06:58Z": `pods "shop/new": it started while the files were written: the blocks were read before`,
-		"2026-11-21T03:00:00Z": "ipamblocks: pod shop/new uses 10.64.75.250, and was created after the last write to any block: the files are of different times",
+		"2026-11-21T03:00:00Z": "ipamblocks: pod shop/new uses 10.64.75.250, and was created after the last write to any block: the files were written at different times",
 	} {
 		d := shipped(t, "story")
 		o := d["pods"].items[40].with("x", "x")
@@ -461,7 +461,7 @@ func TestAssumptions(t *testing.T) {
 	}
 	root := dir(t, texts)
 	s, _ := read(t, root)
-	if want := "the files hold all pods (64), ipamhandles (64), ipamblocks (4), blockaffinities (4), nodes (4), ippools (1), namespaces (5): no file shows what a selector leaves out"; !slices.Equal(s.Cluster.Assumes, []string{want}) {
+	if want := "the files hold all pods (64), ipamhandles (64), ipamblocks (4), blockaffinities (4), nodes (4), ippools (1), namespaces (5), although a selector may have left some out"; !slices.Equal(s.Cluster.Assumes, []string{want}) {
 		t.Errorf("assumed: %q, want %q", s.Cluster.Assumes, want)
 	}
 	if _, again, _ := recorded(t, SaveOptions{}, root); !slices.Equal(again.Cluster.Assumes, s.Cluster.Assumes) {

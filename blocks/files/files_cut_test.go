@@ -82,7 +82,7 @@ func TestCutSnapshot(t *testing.T) {
 			root := dir(t, c.files)
 			s, warnings := read(t, root)
 			diff(t, "gaps", c.want, gapsOf(s, root))
-			if warned := slices.Contains(warnings, "the files hold 2 snapshots of different times, which are read as one"); warned != c.warns {
+			if warned := slices.Contains(warnings, "the files hold 2 snapshots from different times, which are read as one"); warned != c.warns {
 				t.Errorf("warnings %q", warnings)
 			}
 			if !s.Cluster.TakenAt.IsZero() && c.warns != s.Cluster.TakenAt.Equal(at("2025-11-20T13:00:00Z")) {

@@ -26,7 +26,7 @@ func (f *fileReader) snapshot(paths []string) (*blocks.Snapshot, error) {
 		f.warn("files or documents that are not Kubernetes objects, and were skipped: %d", n)
 	}
 	if f.info.mixed {
-		f.warn("the files hold %d snapshots of different times, which are read as one", f.info.snapshots)
+		f.warn("the files hold %d snapshots from different times, which are read as one", f.info.snapshots)
 	}
 	group, reason := f.chooseGroup()
 	for l := range f.emptyLists { // the group that is not read may have others of the kind
@@ -156,7 +156,7 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 	case crd && native && !f.crd.of(decode.KindOf(blocks.Blocks)).Found() && f.native.of(decode.KindOf(blocks.Blocks)).Found():
 		return decode.GroupNative, "the files hold objects of both API groups, and blocks of " + decode.GroupNative + " alone"
 	case crd && native:
-		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, as Calico reads it while it is there"
+		return decode.GroupCRD, "the files hold objects of both API groups: " + decode.GroupCRD + " counts, because Calico reads it as long as it exists"
 	case crd:
 		return decode.GroupCRD, "the files hold objects of this API group only"
 	case native:
@@ -257,7 +257,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 		if have.UID() != meta.UID() && have.UID() != "" && meta.UID() != "" {
 			twice = append(twice, key.String())
 			if key.Name == objects.Kind.Lasts {
-				f.clusters = fmt.Errorf("the files are of two clusters: %s %q has the UIDs %s and %s; give the files of one", objects.Kind.Names[0], key.Name, have.UID(), meta.UID())
+				f.clusters = fmt.Errorf("the files are from two clusters: %s %q has the UIDs %s and %s; give the files of one", objects.Kind.Names[0], key.Name, have.UID(), meta.UID())
 			}
 		}
 		if from, to := f.fileOf(objects, j), f.fileOf(objects, i); from != to && have.Pin != meta.Pin {
@@ -283,7 +283,7 @@ func (f *fileReader) once(objects *decode.Objects) {
 	}
 	switch n := len(twice); {
 	case n > 0 && objects.Kind.OfCalico() && !objects.Kind.Record: // a setting is hardly ever created again
-		objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf("%q is in the files twice, with different UIDs: the files are of two clusters or of two times", twice[0])})
+		objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf("%q is in the files twice, with different UIDs: the files are from two clusters or from two points in time", twice[0])})
 	case n == 1:
 		f.warn("%s %q is in the files twice, with different UIDs: the newer one counts", objects.Kind.Resource, twice[0])
 	case n > 1:
@@ -315,7 +315,7 @@ func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool)
 		}
 		if found > len(missing) && len(missing) > 0 {
 			objects.Gaps = append(objects.Gaps, blocks.Gap{Resource: objects.Kind.Resource, Reason: fmt.Sprintf(
-				"%s is older than %s, which lacks %s: give the files of one time, as it may have been deleted since", files[0], files[1], missing[0])})
+				"%s is older than %s, which lacks %s: give files from the same time, because it may have been deleted since", files[0], files[1], missing[0])})
 			return
 		}
 	}
@@ -360,7 +360,7 @@ func (f *fileReader) assumes(s *blocks.Snapshot, read []*decode.Objects) []strin
 	if len(all) == 0 {
 		return nil
 	}
-	return []string{"the files hold all " + strings.Join(all, ", ") + ": no file shows what a selector leaves out"}
+	return []string{"the files hold all " + strings.Join(all, ", ") + ", although a selector may have left some out"}
 }
 
 // addMissing adds gaps for kinds that verdicts need and that are missing or filtered, and warns of

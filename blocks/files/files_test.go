@@ -353,7 +353,7 @@ func TestMissingKindsAreGaps(t *testing.T) {
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join([]string{poolYAML, blockYAML, affinityYAML, handleYAML, nodeYAML, elsewhere, configYAML, other}, "---\n")}))
 	diff(t, "gaps", []string{`pods: blocks name pods of namespace "ns", and the files hold none of them`}, reasons(s))
 	s, _ = read(t, dir(t, map[string]string{"a.yaml": strings.Join(append([]string{second, other}, clusterYAML...), "---\n")}))
-	diff(t, "gaps", []string{`namespaces: the files hold pods of namespace "ns", but not the namespace: which pools namespaces ask for by annotation is not known`}, reasons(s))
+	diff(t, "gaps", []string{`namespaces: the files hold pods of namespace "ns", but not the namespace, so it is not known which pools namespaces ask for by annotation`}, reasons(s))
 
 	// Pods or nodes were filtered by node or by label.
 	daemon := func(node string) string {
@@ -392,7 +392,7 @@ func TestTwoClusters(t *testing.T) {
 			t.Errorf("one cluster, read twice: %+v", s.Pools)
 		}
 		_, err := ReadFiles([]string{dir(t, map[string]string{"a.yaml": one, "b.yaml": other})}, FileOptions{})
-		if err == nil || !strings.Contains(err.Error(), "the files are of two clusters") || !strings.Contains(err.Error(), "has the UIDs one and other; give the files of one") {
+		if err == nil || !strings.Contains(err.Error(), "the files are from two clusters") || !strings.Contains(err.Error(), "has the UIDs one and other; give the files of one") {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -407,7 +407,7 @@ func TestSettingsTwice(t *testing.T) {
 	for uid, want := range map[string]bool{"a": false, "b": true} {
 		s, _ := read(t, dir(t, map[string]string{"a.yaml": poolYAML + "---\n" + config("a", "7"), "b.yaml": config(uid, "9")}))
 		gap, missing := s.Missing(blocks.IPAMConfigs)
-		if missing != want || want && !strings.HasSuffix(gap.Reason, `"default" is in the files twice, with different UIDs: the files are of two clusters or of two times`) {
+		if missing != want || want && !strings.HasSuffix(gap.Reason, `"default" is in the files twice, with different UIDs: the files are from two clusters or from two points in time`) {
 			t.Errorf("UID %s: %v %v", uid, missing, gap)
 		}
 	}

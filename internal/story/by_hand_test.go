@@ -54,8 +54,8 @@ var practice = []struct {
 	{says(`let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector`), (*person).servePods},
 	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
 	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when no pod does, delete it without Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
-	{says(`check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. When no pod has one any more, delete its BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
-	{says(`restart these pods by hand, each only if another node can take it, because no plan may: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
+	{says(`check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. Once no pod uses them, delete the block's BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
+	{says(`restart these pods by hand, each only if another node can take it, because plans must not evict them: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`if the block is needed, restart the pods that use its addresses`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
 	{says(`create the pool again with disabled: true, restart its pods, then delete the pool with calicoctl`), (*person).endPool},
 	{says(`start a pod on the node: Calico then confirms the affinity`), func(p *person, _ []string) { p.newPod(p.finding.Subject.Node) }},
@@ -316,7 +316,7 @@ var practice = []struct {
 			must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", name))
 		}
 	}},
-	{says(`find out who changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
+	{says(`find out what changed IPReservation (\S+), and delete it if it is not wanted`), func(p *person, said []string) {
 		must(p.T, p.Delete(p.Context(), calico("ipreservations"), "", said[1]))
 	}},
 	{says(`release the leaked addresses of machines that you know to be off \(--terminated\): .*`), (*person).runCommands},

@@ -103,7 +103,7 @@ func (b *begun) finish(ctx context.Context) (repair.Outcome, bool) {
 		wrote = wrote || err == nil
 		if m.Back && err == nil {
 			b.wroteStep()
-			return skip(repair.SkipChanged, "the block is in use by its host: the affinity, which was left in pendingDeletion, got its state back"), true
+			return skip(repair.SkipChanged, "the block is in use by its host: the affinity, which was left in pendingDeletion, has its former state again"), true
 		}
 	}
 	if wrote {

@@ -126,11 +126,11 @@ func TestUndoOutcomes(t *testing.T) {
 		reason string // a part of the reason
 		wrote  int
 	}{
-		"put back":                          {affinityStep, leftPatch, its, nil, "done", "give the affinity n2-10.0.3.0/26 its state", 1},
-		"another client wrote it twice":     {affinityStep, leftPatch, its, changed(2), "done", "give the affinity", 1},
+		"put back":                          {affinityStep, leftPatch, its, nil, "done", "restore the affinity n2-10.0.3.0/26 to its state", 1},
+		"another client wrote it twice":     {affinityStep, leftPatch, its, changed(2), "done", "restore the affinity", 1},
 		"another client writes it all time": {affinityStep, leftPatch, its, changed(3), "skipped Changed", "", 0},
 		"the write is refused":              {affinityStep, leftPatch, its, fails(errors.New("refused")), "failed", "refused", 0},
-		"the answer is lost":                {affinityStep, leftPatch, its, lost(errors.New("timeout")), "done", "give the affinity", 1},
+		"the answer is lost":                {affinityStep, leftPatch, its, lost(errors.New("timeout")), "done", "restore the affinity", 1},
 		"a cordon is kept":                  {affinityStep, leftPatch, its, lost(&repair.KeptCordonError{}), "done", (&repair.KeptCordonError{}).Error(), 1},
 		"a cordon is kept, and no more":     {affinityStep, leftPatch, its, fails(&repair.KeptCordonError{}), "failed", (&repair.KeptCordonError{}).Error(), 0},
 		"the write does not show":           {affinityStep, leftPatch, its, func(f *fakeCluster) { f.deaf = true }, "failed", "it was written, but reading again does not show it", 1},

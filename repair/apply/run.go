@@ -282,7 +282,7 @@ func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Conte
 }
 
 func interrupted() repair.Outcome {
-	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipInterrupted, Reason: "the run was interrupted before it came to this step"}
+	return repair.Outcome{Status: repair.NotTried, Code: repair.SkipInterrupted, Reason: "the run was interrupted before it reached this step"}
 }
 
 func (x *run) count(o repair.Outcome) {

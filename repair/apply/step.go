@@ -41,7 +41,7 @@ func (a *applying) step(ctx context.Context, s *repair.Step) repair.Outcome {
 	a.seen[s.ID] = true
 	kind := planner.KindOf(s.Kind)
 	if kind == nil {
-		return skip(repair.SkipUnknown, "this version knows no steps of kind %q", s.Kind)
+		return skip(repair.SkipUnknown, "this version does not support steps of kind %q", s.Kind)
 	}
 	if o, abandoned := a.abandoned(s); abandoned && !kind.Restores {
 		return o

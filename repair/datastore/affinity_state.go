@@ -37,7 +37,7 @@ func (w *Writer) giveState(ctx context.Context, a *object, state blocks.Affinity
 	}
 	switch b, _, err := w.blockOf(ctx, c); {
 	case err != nil:
-		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("has its state %q back, but whether its block still exists is not known", state), err)
+		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("has its former state %q, but whether its block still exists is not known", state), err)
 	case b != nil:
 		return nil
 	}

@@ -64,7 +64,7 @@ var leftStates = []leftState{
 	{regexp.MustCompile(`^is left marked deleted`), func(o map[string]any) bool { return o != nil && fmt.Sprint(o["deleted"]) == "true" }},
 	{regexp.MustCompile(`^is left pendingDeletion`), func(o map[string]any) bool { return o != nil && o["state"] == "pendingDeletion" }},
 	{regexp.MustCompile(`^is left pending,`), func(o map[string]any) bool { return o != nil && o["state"] == "pending" }},
-	{regexp.MustCompile(`^(is left, |is left counting|is left claimed|is left without|was created, |exists again|has its state|may count)`), func(o map[string]any) bool { return o != nil }},
+	{regexp.MustCompile(`^(is left, |is left counting|is left claimed|is left without|was created, |exists again|has its former state|may count)`), func(o map[string]any) bool { return o != nil }},
 	{regexp.MustCompile(`^may not exist`), func(map[string]any) bool { return true }},
 	{regexp.MustCompile(`^is deleted, `), func(o map[string]any) bool { return o == nil }},
 }

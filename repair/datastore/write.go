@@ -252,7 +252,7 @@ func (w *Writer) awaitDeletion(ctx context.Context, o *object) error {
 		now, err := w.get(ctx, o.resource, o.name())
 		switch {
 		case err != nil:
-			return unknown{fmt.Errorf("%s was deleted, and it is not known whether it still exists: %w", o, err)}
+			return unknown{fmt.Errorf("the deletion of %s was requested, and it is not known whether it still exists: %w", o, err)}
 		case now == nil, now.uid() != o.uid():
 			return nil
 		}

@@ -32,7 +32,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		return out
 	}
 	for _, assumed := range st.Cluster.Assumes {
-		say("a draft, which assumes that %s. Apply reads the cluster again, and skips each step that has no reason there", assumed)
+		say("this plan is a draft: it assumes that %s. Apply reads the cluster again, and skips steps that no longer apply", assumed)
 	}
 	if why := p.Unapplicable(); why != "" {
 		say("%s: this plan cannot be applied, only viewed", why)
@@ -83,7 +83,7 @@ func warnings(st, after *state.State, p *repair.Plan) []string {
 		say("evicted pods without a controller, which nothing recreates: %s", bare)
 	}
 	if len(alone) > 0 {
-		say("evicted pods without another ready replica that serves meanwhile: %s", alone)
+		say("evicted pods without another ready replica to serve meanwhile: %s", alone)
 	}
 	if lose > 0 {
 		say("evicted pods that lose the contents of emptyDir volumes: %d", lose)

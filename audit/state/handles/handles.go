@@ -137,7 +137,7 @@ func CreateBar(st *state.State, h *blocks.Handle) state.Bar {
 	}
 	for _, g := range st.Unreadable(blocks.Handles) {
 		if g.Name == h.Name || len(st.HandleRefs(g.Name)) == 0 { // one that no block refers to by its name
-			return state.Because(state.RetainNotRead, "handle %s cannot be read, and may be it", g.Name)
+			return state.Because(state.RetainNotRead, "handle %s cannot be read, and may be this handle", g.Name)
 		}
 	}
 	return ReconcileBar(st, h)

@@ -29,7 +29,7 @@ func NamespaceText(node string, ns *blocks.HostNamespace) string {
 func processText(ns *blocks.HostNamespace) string {
 	total := max(ns.Processes, len(ns.Pids))
 	if total == 0 {
-		return "which no process is in"
+		return "without any process"
 	}
 	var shown []string
 	for i, pid := range ns.Pids {

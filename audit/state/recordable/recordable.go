@@ -193,7 +193,7 @@ func pinned(r state.AllocationRef) bool {
 // claims it.
 func (st verdicts) claimableFor(u *Address, users map[string]int) {
 	if st.AffinityMayExist(u.Slot) {
-		u.retain(state.RetainNotRead, "the affinity of its block may be one that cannot be read")
+		u.retain(state.RetainNotRead, "the affinity of its block may be among those that cannot be read")
 	}
 	if others := st.BlocksAt(u.Slot); len(others) > 0 {
 		u.retain(state.RetainConflict, "block %s overlaps %s, where its block would be", others[0].CIDR, u.Slot)

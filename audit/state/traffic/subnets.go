@@ -33,5 +33,5 @@ func TakenForLocal(st *state.State, p *state.Pool) (nodes blocks.Names, text str
 		return nil, ""
 	}
 	slices.Sort(subnets)
-	return nodes, fmt.Sprintf("pool %s uses VXLAN between subnets only (CrossSubnet), and this Calico (%s) takes nodes without an IPv4 address for nodes of one subnet: no route leads to the pool's pods in another subnet (%s)", p.Name, v, subnets)
+	return nodes, fmt.Sprintf("pool %s uses VXLAN between subnets only (CrossSubnet), and this Calico (%s) treats nodes without an IPv4 address as nodes of the same subnet: no route leads to the pool's pods in another subnet (%s)", p.Name, v, subnets)
 }

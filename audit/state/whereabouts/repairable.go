@@ -39,7 +39,7 @@ func (v *Verdicts) ReleaseBar(a *Allocation) state.Bar {
 		case other.Pool == a.Pool:
 			return state.Because(state.RetainConflict, "its pool records it twice")
 		case a.Reservation != nil && other.Reservation == a.Reservation:
-			return state.Because(state.RetainConflict, "pool %s of the same network records it, too, and both have one reservation", other.Pool.FullName())
+			return state.Because(state.RetainConflict, "pool %s of the same network records it, too, and both share one reservation", other.Pool.FullName())
 		}
 	}
 	for _, other := range v.byInterface[claim{pool: a.Pool, pod: a.WhereaboutsOwner.Pod, iface: a.Interface}] {

@@ -24,7 +24,7 @@ func WriteStages(w io.Writer, stages []StagePlan, again string, o Options) error
 	head.Request.AfterRestore = 0
 	p.planHead(&head)
 	p.blank()
-	p.wrap("", 0, fmt.Sprintf("After a restore, follow these %d stages in order. Each \"repair apply\" refuses while a stage before it is not done. "+
+	p.wrap("", 0, fmt.Sprintf("After a restore, follow these %d stages in order. Each \"repair apply\" refuses to run until the stages before it are done. "+
 		"Start no rollout before stage %d is done: Calico may give a new pod an address that is in use.", len(stages), repair.RecordRunning))
 	for i := range stages {
 		x := &stages[i]

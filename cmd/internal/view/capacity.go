@@ -217,7 +217,7 @@ func OutcomeLines(r *CapacityReport) (out []string) {
 	case o.Fits:
 		add("It fits: every starting pod gets an address from its node's blocks.")
 	case o.Borrowed+o.Refused+len(o.WithoutBlock) == 0:
-		add("It does not fit: there is no room for all pods and nodes that are served first.")
+		add("It does not fit: even the waiting pods and existing nodes, which come first, do not all find room.")
 	default:
 		add("It does not fit.")
 	}
