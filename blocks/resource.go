@@ -8,6 +8,12 @@ import (
 	"strings"
 )
 
+// DefaultName is the name of the only effective object of a configuration kind.
+const DefaultName = "default"
+
+// GroupKubeVirt is the API group of KubeVirt's virtual machines (kubevirt.io/api core/v1).
+const GroupKubeVirt = "kubevirt.io"
+
 // Resource names a kind of object by its plural in the Kubernetes API's older group.
 type Resource string
 

@@ -57,6 +57,14 @@ const privateAS = 4200000000
 // It is invalid for every decoder, too.
 const Bad = "?"
 
+// Kept returns s if it is valid, else [Bad].
+func Kept(s string, valid bool) string {
+	if valid {
+		return s
+	}
+	return Bad
+}
+
 // New returns Aliases in their first, collecting round.
 func New() *Aliases {
 	return &Aliases{collecting: true, seen: map[Kind]map[string]string{}, values: map[string]map[string]bool{}, addresses: map[netip.Addr]netip.Addr{}, networksOf: map[string]bool{}}

@@ -174,7 +174,7 @@ func newRefreshed(lists []*lister, refs []blocks.Ref) []*refreshed {
 		r := &refreshed{Objects: decode.NewObjects(k), names: map[string]bool{}, nodes: map[string]bool{}}
 		for _, ref := range refs {
 			switch {
-			case ref.Resource != k.Resource || k.Single && ref.Name != decode.DefaultName:
+			case ref.Resource != k.Resource || k.Single && ref.Name != blocks.DefaultName:
 			case ref.Node != "":
 				r.nodes[ref.Node] = true
 			case ref.Label != "":

@@ -8,15 +8,16 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var affinities = describe(Kind{
 	Resource: blocks.Affinities, Names: []string{apiv3.KindBlockAffinity},
 	Absent: always("no BlockAffinity in the files"), always: []string{"state"}, Record: true,
-	keeps: calicoObject(classAffinityName,
-		parse.Value("cidr", 0, classAddresses), parse.Value("node", 0, classNode), parse.Value("type", 0, classWord),
-		parse.Value("state", 0, classWord), parse.Value("deleted", 0, classBool)),
+	keeps: keep.CalicoObject(keep.AffinityName,
+		parse.Value("cidr", 0, keep.Addresses), parse.Value("node", 0, keep.Node), parse.Value("type", 0, keep.Word),
+		parse.Value("state", 0, keep.Word), parse.Value("deleted", 0, keep.Bool)),
 }, descriptor[blocks.Affinity]{
 	json: (*Decoder).affinity,
 	in:   func(s *blocks.Snapshot) *[]blocks.Affinity { return &s.Affinities },
@@ -102,7 +103,7 @@ func flexibleBool(r *parse.Reader) bool {
 	}
 	v, err := strconv.ParseBool(string(s))
 	if err != nil {
-		r.Fault(NotA("boolean", s))
+		r.Fault(parse.NotA("boolean", s))
 	}
 	return v
 }

@@ -6,18 +6,19 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 // attributesMask selects the saved fields of a block's attributes.
 var attributesMask = parse.Object("", 0,
-	parse.Value("handle_id", 0, classHandle), parse.Value("releasedAt", 0, classTime),
+	parse.Value("handle_id", 0, keep.Handle), parse.Value("releasedAt", 0, keep.Time),
 	&parse.Mask{Key: "secondary", Schema: parse.SchemaMap, Classes: ownerAttributes},
 	&parse.Mask{Key: "alternateOwnerAttrs", Schema: parse.SchemaMap, Classes: ownerAttributes})
 
-var ownerAttributes = map[string]class{
-	"pod": classPod, "namespace": classNamespace, "node": classNode, "type": classWord, "service": classService,
-	"timestamp": classTime, "vmi-name": classVM, "vmi-uid": classUID, "vm-uid": classUID, "vmim-uid": classUID,
+var ownerAttributes = map[string]keep.Class{
+	"pod": keep.Pod, "namespace": keep.Namespace, "node": keep.Node, "type": keep.Word, "service": keep.Service,
+	"timestamp": keep.Time, "vmi-name": keep.VM, "vmi-uid": keep.UID, "vm-uid": keep.UID, "vmim-uid": keep.UID,
 }
 
 // attributes decodes the attributes of an allocation: a handle and two maps of strings.

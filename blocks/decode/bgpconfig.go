@@ -9,6 +9,7 @@ import (
 	"github.com/projectcalico/api/pkg/lib/numorstring"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -20,8 +21,8 @@ var bgpConfigs = describe(Kind{
 		}
 		return "the files hold no BGPConfiguration, but nodes borrow addresses or lack a block: whether traffic to borrowed addresses arrives is not known"
 	},
-	keeps: calicoObject(classDefault, parse.Value("nodeToNodeMeshEnabled", 0, classNumber), parse.Value("asNumber", 0, classAS),
-		parse.List("serviceLoadBalancerIPs", 0, parse.Object("", 0, parse.Value("cidr", 0, classAddresses))), parse.Value("serviceLoadBalancerAggregation", 0, classWord)),
+	keeps: keep.CalicoObject(keep.Default, parse.Value("nodeToNodeMeshEnabled", 0, keep.Number), parse.Value("asNumber", 0, keep.AS),
+		parse.List("serviceLoadBalancerIPs", 0, parse.Object("", 0, parse.Value("cidr", 0, keep.Addresses))), parse.Value("serviceLoadBalancerAggregation", 0, keep.Word)),
 }, descriptor[blocks.BGPConfig]{
 	json: (*Decoder).bgpConfig,
 	put:  func(s *blocks.Snapshot, c blocks.BGPConfig) { s.BGP = c }, otherwise: blocks.DefaultBGPConfig(),
@@ -60,7 +61,7 @@ func asNumber(r *parse.Reader) (uint32, bool) {
 		}
 		n, err := numorstring.ASNumberFromString(string(s))
 		if err != nil {
-			r.Fault(NotA("AS number", s))
+			r.Fault(parse.NotA("AS number", s))
 		}
 		return uint32(n), err == nil
 	}

@@ -6,6 +6,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -17,7 +18,7 @@ var bgpFilters = describe(Kind{
 		}
 		return ""
 	},
-	keeps: calicoObject(classFilter,
+	keeps: keep.CalicoObject(keep.Filter,
 		parse.List("exportV4", 0, filterRuleMask), parse.List("importV4", 0, filterRuleMask),
 		parse.List("exportV6", 0, filterRuleMask), parse.List("importV6", 0, filterRuleMask)),
 }, descriptor[blocks.BGPFilter]{
@@ -26,9 +27,9 @@ var bgpFilters = describe(Kind{
 })
 
 var filterRuleMask = parse.Object("", 0,
-	parse.Value("cidr", 0, classAddresses), parse.Value("matchOperator", 0, classWord), parse.Value("source", 0, classWord),
-	parse.Value("interface", 0, classWord), parse.Value("action", 0, classWord),
-	parse.Object("prefixLength", 0, parse.Value("min", 0, classNumber), parse.Value("max", 0, classNumber)))
+	parse.Value("cidr", 0, keep.Addresses), parse.Value("matchOperator", 0, keep.Word), parse.Value("source", 0, keep.Word),
+	parse.Value("interface", 0, keep.Word), parse.Value("action", 0, keep.Word),
+	parse.Object("prefixLength", 0, parse.Value("min", 0, keep.Number), parse.Value("max", 0, keep.Number)))
 
 func (d *Decoder) bgpFilter(r *parse.Reader, f *blocks.BGPFilter) bool {
 	d.object(r, &f.Meta, metaHooks{}, r.Known(parse.Members{

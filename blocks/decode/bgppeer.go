@@ -4,6 +4,7 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -15,11 +16,11 @@ var bgpPeers = describe(Kind{
 		}
 		return "the files hold no BGPPeer, but the BGPConfiguration turns the mesh off or a node is a route reflector"
 	},
-	keeps: calicoObject(classPeer,
-		parse.Value("node", 0, classNode), parse.Value("nodeSelector", 0, classNodeSelector), parse.Value("peerIP", 0, classEndpoint),
-		parse.Value("peerSelector", 0, classNodeSelector), parse.Value("asNumber", 0, classAS), parse.Value("localASNumber", 0, classAS),
-		parse.Value("numAllowedLocalASNumbers", 0, classNumber), parse.Value("reversePeering", 0, classWord),
-		parse.Value("localWorkloadSelector", 0, classWorkloadSelector), parse.List("filters", 0, parse.Value("", 0, classFilter))),
+	keeps: keep.CalicoObject(keep.Peer,
+		parse.Value("node", 0, keep.Node), parse.Value("nodeSelector", 0, keep.NodeSelector), parse.Value("peerIP", 0, keep.Endpoint),
+		parse.Value("peerSelector", 0, keep.NodeSelector), parse.Value("asNumber", 0, keep.AS), parse.Value("localASNumber", 0, keep.AS),
+		parse.Value("numAllowedLocalASNumbers", 0, keep.Number), parse.Value("reversePeering", 0, keep.Word),
+		parse.Value("localWorkloadSelector", 0, keep.WorkloadSelector), parse.List("filters", 0, parse.Value("", 0, keep.Filter))),
 }, descriptor[blocks.BGPPeer]{
 	json: (*Decoder).bgpPeer,
 	in:   func(s *blocks.Snapshot) *[]blocks.BGPPeer { return &s.BGPPeers },

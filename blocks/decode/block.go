@@ -9,19 +9,20 @@ import (
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var ipamBlocks = describe(Kind{
 	Resource: blocks.Blocks, Names: []string{libapiv3.KindIPAMBlock}, Absent: always("no IPAMBlock in the files"),
 	always: []string{"allocations"}, Record: true,
-	keeps: calicoObject(classCIDRName,
-		parse.Value("cidr", 0, classAddresses), parse.Value("affinity", 0, classOwner), parse.Value("affinityClaimTime", 0, classTime),
-		parse.List("allocations", 0, parse.Value("", 0, classNumber)), parse.List("unallocated", 0, parse.Value("", 0, classNumber)),
+	keeps: keep.CalicoObject(keep.CIDRName,
+		parse.Value("cidr", 0, keep.Addresses), parse.Value("affinity", 0, keep.Owner), parse.Value("affinityClaimTime", 0, keep.Time),
+		parse.List("allocations", 0, parse.Value("", 0, keep.Number)), parse.List("unallocated", 0, parse.Value("", 0, keep.Number)),
 		parse.List("attributes", 0, attributesMask),
-		parse.Value("sequenceNumber", 0, classNumber),
-		&parse.Mask{Key: "sequenceNumberForAllocation", Schema: parse.SchemaMap, Class: classByOrdinal},
-		parse.Value("deleted", 0, classNumber), parse.Value("strictAffinity", 0, classNumber)),
+		parse.Value("sequenceNumber", 0, keep.Number),
+		&parse.Mask{Key: "sequenceNumberForAllocation", Schema: parse.SchemaMap, Class: keep.ByOrdinal},
+		parse.Value("deleted", 0, keep.Number), parse.Value("strictAffinity", 0, keep.Number)),
 }, descriptor[blocks.Block]{
 	json: (*Decoder).block,
 	in:   func(s *blocks.Snapshot) *[]blocks.Block { return &s.Blocks },

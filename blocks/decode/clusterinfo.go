@@ -4,13 +4,14 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var clusterInfos = describe(Kind{
 	Resource: blocks.ClusterInfos, Names: []string{apiv3.KindClusterInformation}, Optional: true, Lasts: "default",
-	keeps: calicoObject(classDefault,
-		parse.Value("clusterGUID", 0, classGUID), parse.Value("calicoVersion", 0, classVersion), parse.Value("datastoreReady", 0, classNumber)),
+	keeps: keep.CalicoObject(keep.Default,
+		parse.Value("clusterGUID", 0, keep.GUID), parse.Value("calicoVersion", 0, keep.Version), parse.Value("datastoreReady", 0, keep.Number)),
 }, descriptor[blocks.ClusterInfo]{
 	json: (*Decoder).clusterInfo,
 	put: func(s *blocks.Snapshot, c blocks.ClusterInfo) {

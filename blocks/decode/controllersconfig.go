@@ -6,21 +6,22 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var controllersConfigs = describe(Kind{
 	Resource: blocks.ControllerConfig, Names: []string{apiv3.KindKubeControllersConfiguration}, Optional: true, always: []string{"controllers"},
-	keeps: parse.Object("", 0, append(calicoObject(classDefault,
-		parse.Object("controllers", 0, parse.Object("node", 0, parse.Value("leakGracePeriod", 0, classDuration)), parse.Object("loadBalancer", 0, assignIPs.Parts...)),
-	).Parts, parse.Object("status", 0, parse.Object("runningConfig", 0, parse.Entries("controllers", classWord, assignIPs))))...),
+	keeps: parse.Object("", 0, append(keep.CalicoObject(keep.Default,
+		parse.Object("controllers", 0, parse.Object("node", 0, parse.Value("leakGracePeriod", 0, keep.Duration)), parse.Object("loadBalancer", 0, assignIPs.Parts...)),
+	).Parts, parse.Object("status", 0, parse.Object("runningConfig", 0, parse.Entries("controllers", keep.Word, assignIPs))))...),
 }, descriptor[blocks.ControllersConfig]{
 	json: (*Decoder).controllersConfig,
 	put:  func(s *blocks.Snapshot, c blocks.ControllersConfig) { s.Controllers = c },
 })
 
 // assignIPs keeps the configuration of the loadBalancer controller.
-var assignIPs = parse.Object("", 0, parse.Value("assignIPs", 0, classWord))
+var assignIPs = parse.Object("", 0, parse.Value("assignIPs", 0, keep.Word))
 
 func (d *Decoder) controllersConfig(r *parse.Reader, c *blocks.ControllersConfig) bool {
 	c.Present = true
@@ -56,7 +57,7 @@ func duration(r *parse.Reader) (time.Duration, bool) {
 	}
 	v, err := time.ParseDuration(string(s))
 	if err != nil {
-		r.Fault(NotA("duration", s))
+		r.Fault(parse.NotA("duration", s))
 		return 0, false
 	}
 	return v, true

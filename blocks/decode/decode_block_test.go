@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -287,7 +288,7 @@ func TestWrittenByUs(t *testing.T) {
 			t.Errorf("%s: by us %v, want %v", entries, got, want)
 		}
 		for _, replaced := range []*alias.Aliases{nil, alias.New()} {
-			kept := decodeOne(t, handles, string(appendKept(nil, parse.New([]byte(object)), handles.keeps, replaced)))
+			kept := decodeOne(t, handles, string(keep.Append(nil, parse.New([]byte(object)), handles.keeps, replaced)))
 			if got := all[blocks.Handle](kept)[0].ByUs; got != want {
 				t.Errorf("%s: in a snapshot (names replaced: %v) by us %v, want %v", entries, replaced != nil, got, want)
 			}

@@ -11,6 +11,6 @@
 // without a place in the model. It never fails: an object that cannot be decoded becomes a
 // [blocks.Gap] with the name of the object and of the field, and hides no other object.
 //
-// Package parse reads the objects value by value, and has the masks. README.md in this directory
-// shows how to add a kind.
+// Package parse reads the objects value by value. Package keep reduces and anonymizes them for
+// snapshots. README.md in this directory shows how to add a kind.
 package decode

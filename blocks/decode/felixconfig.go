@@ -4,14 +4,15 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var felixConfigs = describe(Kind{
 	Resource: blocks.FelixConfigs, Names: []string{apiv3.KindFelixConfiguration}, Optional: true,
-	keeps: calicoObject(classDefault,
-		parse.Value("bpfEnabled", 0, classNumber), parse.Value("vxlanEnabled", 0, classNumber), parse.Value("ipipEnabled", 0, classNumber), parse.Value("programClusterRoutes", 0, classWord),
-		parse.Value("routeSource", 0, classWord), parse.Value("floatingIPs", 0, classWord), parse.Value("vxlanPort", 0, classNumber), parse.Value("vxlanVNI", 0, classNumber)),
+	keeps: keep.CalicoObject(keep.Default,
+		parse.Value("bpfEnabled", 0, keep.Number), parse.Value("vxlanEnabled", 0, keep.Number), parse.Value("ipipEnabled", 0, keep.Number), parse.Value("programClusterRoutes", 0, keep.Word),
+		parse.Value("routeSource", 0, keep.Word), parse.Value("floatingIPs", 0, keep.Word), parse.Value("vxlanPort", 0, keep.Number), parse.Value("vxlanVNI", 0, keep.Number)),
 }, descriptor[blocks.FelixConfig]{
 	json: (*Decoder).felixConfig,
 	put:  func(s *blocks.Snapshot, c blocks.FelixConfig) { s.Felix = c },

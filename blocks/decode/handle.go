@@ -6,14 +6,15 @@ import (
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var handles = describe(Kind{
 	Resource: blocks.Handles, Names: []string{libapiv3.KindIPAMHandle},
 	Absent: always("no IPAMHandle in the files"), always: []string{"block"}, Record: true,
-	keeps: calicoObject(classHandle,
-		parse.Value("handleID", 0, classHandle), &parse.Mask{Key: "block", Schema: parse.SchemaMap, Class: classByCIDR}, parse.Value("deleted", 0, classBool)),
+	keeps: keep.CalicoObject(keep.Handle,
+		parse.Value("handleID", 0, keep.Handle), &parse.Mask{Key: "block", Schema: parse.SchemaMap, Class: keep.ByCIDR}, parse.Value("deleted", 0, keep.Bool)),
 }, descriptor[blocks.Handle]{
 	json:   (*Decoder).handle,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Handle { return &s.Handles },
@@ -50,7 +51,7 @@ func (d *Decoder) handleCounts(r *parse.Reader) []blocks.HandleCount {
 	r.Object(func(key []byte) {
 		p, ok := blocks.ParseCIDR(string(key))
 		if !ok {
-			r.Fault(NotA("CIDR", key))
+			r.Fault(parse.NotA("CIDR", key))
 			return
 		}
 		if n, ok := r.Int(); ok {

@@ -7,15 +7,16 @@ import (
 	libapiv3 "github.com/projectcalico/calico/libcalico-go/lib/apis/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var ipamConfigs = describe(Kind{
 	Resource: blocks.IPAMConfigs, Names: []string{libapiv3.KindIPAMConfig, apiv3.KindIPAMConfiguration}, nativePlural: "ipamconfigurations", always: []string{"autoAllocateBlocks", "strictAffinity"},
 	Absent: always("no IPAMConfig in the files: strict affinity, automatic blocks and the limit of blocks are not known"),
-	keeps: calicoObject(classDefault,
-		parse.Value("strictAffinity", 0, classNumber), parse.Value("autoAllocateBlocks", 0, classNumber), parse.Value("maxBlocksPerHost", 0, classNumber),
-		parse.Value("ipCooldownSeconds", 0, classNumber)),
+	keeps: keep.CalicoObject(keep.Default,
+		parse.Value("strictAffinity", 0, keep.Number), parse.Value("autoAllocateBlocks", 0, keep.Number), parse.Value("maxBlocksPerHost", 0, keep.Number),
+		parse.Value("ipCooldownSeconds", 0, keep.Number)),
 }, descriptor[blocks.IPAMConfig]{
 	json: (*Decoder).ipamConfig,
 	put:  func(s *blocks.Snapshot, c blocks.IPAMConfig) { s.IPAM = c }, otherwise: blocks.DefaultIPAMConfig(),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -27,7 +28,7 @@ func TestAnyKindByItsDescription(t *testing.T) {
 	var place []gadget // in place of a snapshot's field
 	k := describe(Kind{
 		Resource: "gadgets", Names: []string{"Gadget"},
-		keeps: calicoObject(classReservation, parse.Value("size", 0, classNumber), parse.Value("node", 0, classNode)),
+		keeps: keep.CalicoObject(keep.Reservation, parse.Value("size", 0, keep.Number), parse.Value("node", 0, keep.Node)),
 	}, descriptor[gadget]{
 		in: func(*blocks.Snapshot) *[]gadget { return &place },
 		json: func(d *Decoder, r *parse.Reader, g *gadget) bool {

@@ -1,8 +1,6 @@
 package decode
 
 import (
-	"time"
-
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
@@ -33,13 +31,13 @@ func (d *Decoder) meta(r *parse.Reader, m *blocks.Meta, hooks metaHooks) {
 		case "creationTimestamp":
 			m.Created = d.seenTime(r)
 		case "deletionTimestamp":
-			m.Deleting = blocks.TimeOf(TimeValue(r)) // not seenTime: it lies in the future
+			m.Deleting = blocks.TimeOf(r.Time()) // not seenTime: it lies in the future
 		case "managedFields":
 			if hooks.noWritten && d.Newest == nil {
 				return
 			}
 			if hooks.noWritten {
-				quietly(r, func() { d.sawEntries(r, "time") })
+				r.Quietly(func() { d.sawEntries(r, "time") })
 				return
 			}
 			d.written(r, m, hooks.wrote)
@@ -105,34 +103,17 @@ func (d *Decoder) conditions(r *parse.Reader, fn func(kind, status, reason []byt
 			case "status":
 				status, _ = r.Bytes()
 			case "reason":
-				quietly(r, func() { reason, _ = r.Bytes() })
+				r.Quietly(func() { reason, _ = r.Bytes() })
 			case "lastHeartbeatTime":
 				if d.Newest != nil {
-					quietly(r, func() { d.seenTime(r) })
+					r.Quietly(func() { d.seenTime(r) })
 				}
 			case "lastTransitionTime":
-				quietly(r, func() { at = d.seenTime(r) })
+				r.Quietly(func() { at = d.seenTime(r) })
 			}
 		})
 		fn(kind, status, reason, at)
 	})
-}
-
-// quietly calls read and drops its faults.
-func quietly(r *parse.Reader, read func()) {
-	before := len(r.Faults)
-	read()
-	r.Faults = r.Faults[:before]
-}
-
-// asOne reports all faults of a list as one. A fault names the index of its entry, and that differs
-// in a saved snapshot, which keeps only some entries.
-func asOne(r *parse.Reader, read func()) {
-	before := len(r.Faults)
-	if read(); len(r.Faults) > before {
-		r.Faults = r.Faults[:before]
-		r.Fault("has an entry that cannot be parsed")
-	}
 }
 
 // stringMap calls fn for each member of an object of strings.
@@ -147,21 +128,5 @@ func stringMap(r *parse.Reader, fn func(key, value []byte)) {
 	})
 }
 
-// TimeValue decodes a time in RFC 3339; the zero time if it is invalid.
-func TimeValue(r *parse.Reader) time.Time {
-	if r.Mask() != nil {
-		return r.WireTime()
-	}
-	s, ok := r.Bytes()
-	if !ok {
-		return time.Time{}
-	}
-	t, err := time.Parse(time.RFC3339, string(s))
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
-}
-
 // seenTime decodes a time and records it with saw.
-func (d *Decoder) seenTime(r *parse.Reader) blocks.Time { return d.saw(TimeValue(r)) }
+func (d *Decoder) seenTime(r *parse.Reader) blocks.Time { return d.saw(r.Time()) }

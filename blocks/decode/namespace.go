@@ -1,11 +1,11 @@
 package decode
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -23,8 +23,8 @@ var namespaces = describe(Kind{
 		}
 		return ""
 	},
-	keeps: parse.Object("", 0, metaMask(classNamespace, true, allLabels,
-		annotations(map[string]class{annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList}))),
+	keeps: parse.Object("", 0, keep.Meta(keep.Namespace, true, keep.AllLabels,
+		keep.Annotations(map[string]keep.Class{annotationPoolsV4: keep.PoolList, annotationPoolsV6: keep.PoolList}))),
 }, descriptor[blocks.Namespace]{
 	json: (*Decoder).namespace,
 	in:   func(s *blocks.Snapshot) *[]blocks.Namespace { return &s.Namespaces },
@@ -57,28 +57,4 @@ func (d *Decoder) namespace(r *parse.Reader, ns *blocks.Namespace) bool {
 		}
 	}}, nil, nil)
 	return d.whole(r, &ns.Meta, anywhere)
-}
-
-// labels returns a function that adds a label to an object's labels.
-func (d *Decoder) labels(to *map[string]string) func(key, value []byte) {
-	return func(key, value []byte) {
-		if *to == nil {
-			*to = map[string]string{}
-		}
-		(*to)[d.str(key)] = d.str(value)
-	}
-}
-
-// jsonList decodes what a pod or namespace requests: a JSON list of pools, by name or CIDR, or
-// of addresses (cni-plugin pkg/k8s/k8s.go). An empty string requests none.
-func (d *Decoder) jsonList(r *parse.Reader, value []byte, of string) []string {
-	var names []string
-	if len(value) > 0 && json.Unmarshal(value, &names) != nil {
-		r.Fault(NotA("JSON list of "+of, value))
-		return nil
-	}
-	for i, n := range names {
-		names[i] = d.str([]byte(n))
-	}
-	return names
 }

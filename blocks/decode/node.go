@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
@@ -46,34 +47,34 @@ var wireguardAnnotations = map[string]string{
 var nodes = describe(Kind{
 	Resource: blocks.Nodes, Names: []string{"Node"}, Core: true, Absent: always("no Node in the files"), LeftOut: blocks.NodeLeftOut,
 	keeps: parse.Object("", 0,
-		metaMask(classNode, true, allLabels, annotations(nodeAnnotationClasses())),
+		keep.Meta(keep.Node, true, keep.AllLabels, keep.Annotations(nodeAnnotationClasses())),
 		parse.Object("spec", 2,
-			&parse.Mask{Key: "unschedulable", Num: 4, Schema: parse.SchemaBool, Class: classNumber},
-			parse.List("taints", 5, parse.Object("", 0, parse.Value("key", 1, classTaint), parse.Value("value", 2, classLabelValue), parse.Value("effect", 3, classWord))),
-			parse.List("podCIDRs", 7, parse.Value("", 7, classAddresses))),
+			&parse.Mask{Key: "unschedulable", Num: 4, Schema: parse.SchemaBool, Class: keep.Number},
+			parse.List("taints", 5, parse.Object("", 0, parse.Value("key", 1, keep.Taint), parse.Value("value", 2, keep.LabelValue), parse.Value("effect", 3, keep.Word))),
+			parse.List("podCIDRs", 7, parse.Value("", 7, keep.Addresses))),
 		parse.Object("status", 3,
 			allocatableMask,
-			parse.List("conditions", 4, parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("status", 2, classWord))),
+			parse.List("conditions", 4, parse.Object("", 0, parse.Value("type", 1, keep.Word), parse.Value("status", 2, keep.Word))),
 			&parse.Mask{Key: "addresses", Num: 5, Schema: parse.SchemaList, Parts: []*parse.Mask{nodeIP}, By: map[string]*parse.Mask{string(corev1.NodeInternalIP): nodeIP}},
-			parse.Object("nodeInfo", 7, parse.Value("operatingSystem", 9, classWord)))),
+			parse.Object("nodeInfo", 7, parse.Value("operatingSystem", 9, keep.Word)))),
 }, descriptor[blocks.Node]{
 	json: (*Decoder).node,
 	in:   func(s *blocks.Snapshot) *[]blocks.Node { return &s.Nodes },
 })
 
-func nodeAnnotationClasses() map[string]class {
-	classes := map[string]class{
-		annotationCalicoLabels: classLabelText, annotationASNumber: classAS, annotationRRClusterID: classAddresses,
-		blocks.OursAnnotation: classStub, annotationFlannel: classStub, annotationFlannelIP: classAddresses,
+func nodeAnnotationClasses() map[string]keep.Class {
+	classes := map[string]keep.Class{
+		annotationCalicoLabels: keep.LabelText, annotationASNumber: keep.AS, annotationRRClusterID: keep.Addresses,
+		blocks.OursAnnotation: keep.Stub, annotationFlannel: keep.Stub, annotationFlannelIP: keep.Addresses,
 	}
 	for _, a := range nodeAddressAnnotations {
-		classes[a] = classNodeAddress
+		classes[a] = keep.NodeAddress
 	}
 	for a := range tunnelAnnotations {
-		classes[a] = classAddresses
+		classes[a] = keep.Addresses
 	}
 	for a := range wireguardAnnotations {
-		classes[a] = classStub
+		classes[a] = keep.Stub
 	}
 	return classes
 }
@@ -108,7 +109,7 @@ func (d *Decoder) node(r *parse.Reader, n *blocks.Node) bool {
 				s, _ := r.Bytes()
 				p, ok := blocks.ParseNetwork(string(s))
 				if n.PodCIDRs = append(n.PodCIDRs, p.Masked()); !ok {
-					r.Fault(NotA("CIDR", s))
+					r.Fault(parse.NotA("CIDR", s))
 				}
 			})
 		},
@@ -154,7 +155,7 @@ func (d *Decoder) nodeAnnotation(r *parse.Reader, n *blocks.Node, key, value []b
 		if a, ok := blocks.ParseAddr(string(value)); ok {
 			n.Tunnels = append(n.Tunnels, blocks.Tunnel{Type: kind, Addr: a})
 		} else {
-			r.Fault(NotA("address", value))
+			r.Fault(parse.NotA("address", value))
 		}
 		return
 	}
@@ -166,7 +167,7 @@ func (d *Decoder) nodeAnnotation(r *parse.Reader, n *blocks.Node, key, value []b
 		if p, ok := blocks.ParseNodeAddress(string(value)); ok {
 			n.Addresses = append(n.Addresses, p)
 		} else {
-			r.Fault(NotA("CIDR", value))
+			r.Fault(parse.NotA("CIDR", value))
 		}
 		return
 	}
@@ -174,7 +175,7 @@ func (d *Decoder) nodeAnnotation(r *parse.Reader, n *blocks.Node, key, value []b
 	case annotationASNumber:
 		as, err := numorstring.ASNumberFromString(string(value))
 		if n.ASNumber = uint32(as); err != nil {
-			r.Fault(NotA("AS number", value))
+			r.Fault(parse.NotA("AS number", value))
 		}
 	case blocks.OursAnnotation:
 		n.Ours = d.str(value)
@@ -188,7 +189,7 @@ func (d *Decoder) nodeAnnotation(r *parse.Reader, n *blocks.Node, key, value []b
 }
 
 // nodeIP keeps an entry of status.addresses.
-var nodeIP = parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("address", 2, classNodeAddress))
+var nodeIP = parse.Object("", 0, parse.Value("type", 1, keep.Word), parse.Value("address", 2, keep.NodeAddress))
 
 // internalIPs decodes the internal addresses in status.addresses. It ignores entries that are
 // not addresses.
@@ -219,7 +220,7 @@ var allocatableMask = quantities("allocatable", 2)
 // allocatable decodes status.allocatable, shared by all nodes with equal resources.
 func (s *SharedStrings) allocatable(r *parse.Reader) blocks.Quantities {
 	var list corev1.ResourceList
-	text := appendKept(nil, r, allocatableMask, nil)
+	text := keep.Append(nil, r, allocatableMask, nil)
 	if err := json.Unmarshal(text, &list); err != nil {
 		r.Fault("has an entry that cannot be parsed")
 	}

@@ -2,7 +2,6 @@ package decode
 
 import (
 	"slices"
-	"sort"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
@@ -25,27 +24,6 @@ func (o *Objects) Join(more *Objects) { o.join(more.records) }
 // NewObjects returns an empty list for objects of a kind.
 func NewObjects(k *Kind) *Objects { return &Objects{Kind: k, records: k.none()} }
 
-// records is a list of records of one type.
-type records interface {
-	Len() int
-	// At returns the key and the metadata of a record.
-	At(i int) (blocks.Key, *blocks.Meta)
-	// Only drops the records for which keep returns false; Truncate keeps the first n.
-	Only(keep func(i int) bool)
-	Truncate(n int)
-	// Grow reserves space for n more records.
-	Grow(n int)
-	// join appends a list of the same type.
-	join(records)
-	// Less and Swap implement sort.Interface for the canonical order.
-	Less(i, j int) bool
-	Swap(i, j int)
-	// Take replaces the list by the records of a snapshot; Fill stores the list in a snapshot. Both
-	// share memory. For a single kind, Take skips the object named "default".
-	Take(*blocks.Snapshot)
-	Fill(*blocks.Snapshot)
-}
-
 // A descriptor describes the records of a kind: how to decode an object, and where a
 // snapshot holds the records.
 type descriptor[T any] struct {
@@ -67,21 +45,6 @@ type descriptor[T any] struct {
 type record[T any] interface {
 	*T
 	blocks.Record
-}
-
-// describe returns a kind, completed with the functions that depend on its record type.
-func describe[T any, P record[T]](k Kind, c descriptor[T]) *Kind {
-	k.Single, k.keepsOthers = c.put != nil, c.others != nil
-	k.none = func() records { return &list[T, P]{descriptor: &c} }
-	k.store = func() storedRecords { return &store[T, P]{base: list[T, P]{descriptor: &c}} }
-	k.JSON = func(d *Decoder, r *parse.Reader) {
-		d.inNamespace = ""
-		l := d.Out.records.(*list[T, P])
-		if o := new(T); c.json(d, r, o) {
-			l.all = append(l.all, o)
-		}
-	}
-	return &k
 }
 
 type list[T any, P record[T]] struct {
@@ -138,7 +101,7 @@ func (l *list[T, P]) Fill(s *blocks.Snapshot) {
 		l.put(s, l.otherwise)
 		var others []T
 		for _, o := range l.all {
-			if P(o).Key().Name == DefaultName {
+			if P(o).Key().Name == blocks.DefaultName {
 				l.put(s, *o)
 			} else {
 				others = append(others, *o)
@@ -157,59 +120,4 @@ func (l *list[T, P]) values() []T {
 		out = append(slices.Grow(out, len(l.all)-len(out)), *o)
 	}
 	return out
-}
-
-// NewSnapshot returns a snapshot of lists of different kinds, with Calico's defaults for
-// missing configuration.
-func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
-	s := &blocks.Snapshot{}
-	for _, k := range Kinds {
-		k.none().Fill(s)
-	}
-	for _, l := range lists {
-		l.Fill(s)
-		s.Gaps = append(s.Gaps, l.gaps()...)
-	}
-	return s
-}
-
-// Without returns a copy of s without the objects and gaps of some resources. While these
-// are read again, the garbage collector can free the old ones together with s.
-func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
-	var none []*Objects
-	for _, k := range Kinds { // on-demand kinds are not always read again
-		if slices.Contains(rs, k.Resource) {
-			none = append(none, NewObjects(k))
-		}
-	}
-	return Replaced(s, none)
-}
-
-// gaps returns the gaps for a snapshot. Those of on-demand kinds are tolerated.
-func (o *Objects) gaps() []blocks.Gap {
-	if slices.Contains(OnDemand, o.Kind) {
-		for i := range o.Gaps {
-			o.Gaps[i].Tolerated = true
-		}
-	}
-	return o.Gaps
-}
-
-// Replaced returns prev, which must be sorted, with the objects and gaps of the lists'
-// kinds replaced. It shares the rest with prev.
-func Replaced(prev *blocks.Snapshot, lists []*Objects) *blocks.Snapshot {
-	s := *prev
-	s.Gaps = nil
-	for _, l := range lists {
-		sort.Stable(l)
-		l.Fill(&s)
-		s.Gaps = append(s.Gaps, l.gaps()...)
-	}
-	for _, g := range prev.Gaps {
-		if !slices.ContainsFunc(lists, func(l *Objects) bool { return l.Kind.Resource == g.Resource }) {
-			s.Gaps = append(s.Gaps, g)
-		}
-	}
-	slices.SortStableFunc(s.Gaps, blocks.CompareGaps)
-	return &s
 }

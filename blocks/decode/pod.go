@@ -9,7 +9,9 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
+	"github.com/calico-audit/calico-audit/blocks/decode/podspec"
 )
 
 // Calico's annotations on pods and namespaces (libcalico-go
@@ -36,8 +38,8 @@ var pods = describe(Kind{
 	Resource: blocks.Pods, Names: []string{"Pod"}, Core: true, Namespaced: true, ByNode: true, tolerates: toleratedField,
 	Absent:   always("no Pod in the files"),
 	LeftOut:  blocks.PodsLeftOut,
-	keeps:    podMask(&parse.Mask{Key: "labels", Num: 11, Schema: parse.SchemaMap, Wants: func(key []byte) bool { return string(key) == labelVM }, Class: classVM}),
-	labelled: podMask(allLabels),
+	keeps:    podMask(&parse.Mask{Key: "labels", Num: 11, Schema: parse.SchemaMap, Wants: func(key []byte) bool { return string(key) == labelVM }, Class: keep.VM}),
+	labelled: podMask(keep.AllLabels),
 }, descriptor[blocks.Workload]{
 	json:   (*Decoder).pod,
 	shared: func(s *blocks.Snapshot) *[]*blocks.Workload { return &s.Workloads },
@@ -45,32 +47,32 @@ var pods = describe(Kind{
 
 func podMask(labels *parse.Mask) *parse.Mask {
 	return parse.Object("", 0,
-		metaMask(classPod, false, podAnnotations, ownersMask(map[string]*parse.Mask{kindVMI: vmOwner, "": otherOwner}), labels),
+		keep.Meta(keep.Pod, false, podAnnotations, keep.OwnerReferences(map[string]*parse.Mask{kindVMI: keep.OfVM, "": keep.OfController}), labels),
 		parse.Object("spec", 2, append(slices.Clip(rulesMask.Parts),
-			parse.Value("nodeName", 10, classNode),
-			&parse.Mask{Key: "hostNetwork", Num: 11, Schema: parse.SchemaBool, Class: classNumber})...),
+			parse.Value("nodeName", 10, keep.Node),
+			&parse.Mask{Key: "hostNetwork", Num: 11, Schema: parse.SchemaBool, Class: keep.Number})...),
 		parse.Object("status", 3,
 			&parse.Mask{Key: "conditions", Num: 2, Schema: parse.SchemaList, Parts: []*parse.Mask{condition}, By: map[string]*parse.Mask{"Ready": condition, "DisruptionTarget": condition}},
-			parse.List("containerStatuses", 8, parse.Requiring("finishedAt", parse.Object("", 0, parse.Object("state", 2, parse.Object("terminated", 3, timeField("finishedAt", 6)))))),
+			parse.List("containerStatuses", 8, parse.Requiring("finishedAt", parse.Object("", 0, parse.Object("state", 2, parse.Object("terminated", 3, keep.TimeField("finishedAt", 6)))))),
 			&parse.Mask{Key: "initContainerStatuses", Num: 10, Schema: parse.SchemaList, Parts: []*parse.Mask{upgradeIPAM}, By: map[string]*parse.Mask{blocks.UpgradeIPAM: upgradeIPAM}},
-			parse.Value("phase", 1, classWord),
-			parse.Value("podIP", 6, classAddresses),
-			parse.List("podIPs", 12, parse.Object("", 0, parse.Value("ip", 1, classAddresses))),
-			timeField("startTime", 7)))
+			parse.Value("phase", 1, keep.Word),
+			parse.Value("podIP", 6, keep.Addresses),
+			parse.List("podIPs", 12, parse.Object("", 0, parse.Value("ip", 1, keep.Addresses))),
+			keep.TimeField("startTime", 7)))
 }
 
-var podAnnotations = &parse.Mask{Key: "annotations", Num: 12, Schema: parse.SchemaMap, Wants: podAnnotation, Classes: map[string]class{
-	annotationPodIP: classAddresses, annotationPodIPs: classAddresses, annotationContainerID: classSandbox,
-	annotationPoolsV4: classPoolList, annotationPoolsV6: classPoolList,
-	annotationNetworks: classNetworks, annotationNetworksOld: classNetworks, annotationAsks: classAsks,
-	annotationAddresses: classAddressJSON, annotationFloating: classAddressJSON, annotationNoIPAM: classStub, annotationSafeToEvict: classBool, annotationPreventEviction: classBool,
+var podAnnotations = &parse.Mask{Key: "annotations", Num: 12, Schema: parse.SchemaMap, Wants: podAnnotation, Classes: map[string]keep.Class{
+	annotationPodIP: keep.Addresses, annotationPodIPs: keep.Addresses, annotationContainerID: keep.Sandbox,
+	annotationPoolsV4: keep.PoolList, annotationPoolsV6: keep.PoolList,
+	annotationNetworks: keep.Networks, annotationNetworksOld: keep.Networks, annotationAsks: keep.Asks,
+	annotationAddresses: keep.AddressJSON, annotationFloating: keep.AddressJSON, annotationNoIPAM: keep.Stub, annotationSafeToEvict: keep.Bool, annotationPreventEviction: keep.Bool,
 }}
 
 // upgradeIPAM keeps the status of an init container.
-var upgradeIPAM = parse.Object("", 0, parse.Value("name", 1, classWord), &parse.Mask{Key: "ready", Num: 4, Schema: parse.SchemaBool, Class: classNumber})
+var upgradeIPAM = parse.Object("", 0, parse.Value("name", 1, keep.Word), &parse.Mask{Key: "ready", Num: 4, Schema: parse.SchemaBool, Class: keep.Number})
 
 // condition keeps type, status and time of an entry of status.conditions.
-var condition = parse.Object("", 0, parse.Value("type", 1, classWord), parse.Value("status", 2, classWord), timeField("lastTransitionTime", 4))
+var condition = parse.Object("", 0, parse.Value("type", 1, keep.Word), parse.Value("status", 2, keep.Word), keep.TimeField("lastTransitionTime", 4))
 
 // podAnnotation reports whether a pod's annotation is kept.
 func podAnnotation(key []byte) bool {
@@ -78,7 +80,7 @@ func podAnnotation(key []byte) bool {
 	case annotationNetworks, annotationNetworksOld, annotationAsks, annotationSafeToEvict, annotationPreventEviction:
 		return true
 	}
-	return calicoAnnotation(key)
+	return keep.OfCalico(key)
 }
 
 func annotationField(key string) string { return "metadata.annotations[" + key + "]" }
@@ -131,7 +133,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 		case "startTime":
 			p.Started = d.seenTime(r)
 		case "conditions":
-			asOne(r, func() {
+			r.AsOne(func() {
 				d.conditions(r, func(kind, status, _ []byte, at blocks.Time) {
 					switch string(kind) {
 					case "Ready":
@@ -143,7 +145,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 				})
 			})
 		case "initContainerStatuses":
-			asOne(r, func() {
+			r.AsOne(func() {
 				r.Array(func(int) {
 					named, ready := false, false
 					r.Object(func(key []byte) {
@@ -159,7 +161,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 				})
 			})
 		case "containerStatuses":
-			asOne(r, func() {
+			r.AsOne(func() {
 				at := func(key []byte) {
 					if string(key) == "terminated" {
 						r.Fields(parse.Members{"finishedAt": func() { ended = ended.Later(d.seenTime(r)) }})
@@ -204,7 +206,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 	if a, ok := blocks.ParseAddr(string(podIP)); ok && !slices.Contains(p.StatusIPs, a) {
 		p.StatusIPs = append(p.StatusIPs, a)
 	} else if !ok && len(podIP) > 0 {
-		r.FaultAt("status.podIP", NotA("address", podIP))
+		r.FaultAt("status.podIP", parse.NotA("address", podIP))
 	}
 	slices.SortFunc(p.AnnotationIPs, netip.Addr.Compare)
 	p.StatusIPs, p.AnnotationIPs = slices.Clip(p.StatusIPs), slices.Clip(p.AnnotationIPs)
@@ -288,7 +290,7 @@ func annotationIPs(r *parse.Reader, p *blocks.Workload, value []byte) {
 // addAddress adds an address to a list that does not have it yet.
 func addAddress(r *parse.Reader, to *[]netip.Addr, text []byte) {
 	if a, ok := blocks.ParseAddr(string(text)); !ok {
-		r.Fault(NotA("address", text))
+		r.Fault(parse.NotA("address", text))
 	} else if !slices.Contains(*to, a) {
 		*to = append(*to, a)
 	}
@@ -337,4 +339,13 @@ func toleratedField(field string) bool {
 		return true
 	}
 	return isRequest(field)
+}
+
+// factsOf returns what rules mean. Pods with equal rules share it.
+func (d *Decoder) factsOf(r *parse.Reader, text []byte) *podspec.Facts {
+	x := shared(d.Strings, &d.Strings.facts, text, func() *podspec.Facts { return podspec.Parse(text) })
+	if x.Fault != "" {
+		r.FaultAt(x.Fault, x.Reason)
+	}
+	return x
 }

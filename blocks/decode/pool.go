@@ -8,19 +8,20 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var pools = describe(Kind{
 	Resource: blocks.Pools, Names: []string{apiv3.KindIPPool}, Absent: always("no IPPool in the files"),
-	keeps: parse.Object("", 0, append(calicoObject(classPool,
-		parse.Value("cidr", 0, classPoolCIDR), parse.Value("blockSize", 0, classNumber), parse.Value("disabled", 0, classNumber),
-		parse.Value("nodeSelector", 0, classNodeSelector), parse.Value("namespaceSelector", 0, classNamespaceSelector),
-		parse.List("allowedUses", 0, parse.Value("", 0, classWord)), parse.Value("assignmentMode", 0, classWord),
-		parse.Value("ipipMode", 0, classWord), parse.Value("vxlanMode", 0, classWord), parse.Value("natOutgoing", 0, classNumber), parse.Value("nat-outgoing", 0, classNumber), parse.Value("disableBGPExport", 0, classNumber),
-		parse.Object("ipip", 0, parse.Value("enabled", 0, classNumber), parse.Value("mode", 0, classWord)),
+	keeps: parse.Object("", 0, append(keep.CalicoObject(keep.Pool,
+		parse.Value("cidr", 0, keep.PoolCIDR), parse.Value("blockSize", 0, keep.Number), parse.Value("disabled", 0, keep.Number),
+		parse.Value("nodeSelector", 0, keep.NodeSelector), parse.Value("namespaceSelector", 0, keep.NamespaceSelector),
+		parse.List("allowedUses", 0, parse.Value("", 0, keep.Word)), parse.Value("assignmentMode", 0, keep.Word),
+		parse.Value("ipipMode", 0, keep.Word), parse.Value("vxlanMode", 0, keep.Word), parse.Value("natOutgoing", 0, keep.Number), parse.Value("nat-outgoing", 0, keep.Number), parse.Value("disableBGPExport", 0, keep.Number),
+		parse.Object("ipip", 0, parse.Value("enabled", 0, keep.Number), parse.Value("mode", 0, keep.Word)),
 	).Parts, parse.Object("status", 0, parse.List("conditions", 0, parse.Object("", 0,
-		parse.Value("type", 0, classWord), parse.Value("status", 0, classWord), parse.Value("reason", 0, classWord), parse.Value("lastTransitionTime", 0, classTime)))))...),
+		parse.Value("type", 0, keep.Word), parse.Value("status", 0, keep.Word), parse.Value("reason", 0, keep.Word), parse.Value("lastTransitionTime", 0, keep.Time)))))...),
 }, descriptor[blocks.Pool]{
 	json: (*Decoder).pool,
 	in:   func(s *blocks.Snapshot) *[]blocks.Pool { return &s.Pools },

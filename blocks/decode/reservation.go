@@ -7,12 +7,13 @@ import (
 	apiv3 "github.com/projectcalico/api/pkg/apis/projectcalico/v3"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
 var reservations = describe(Kind{
 	Resource: blocks.Reservations, Names: []string{apiv3.KindIPReservation}, Optional: true,
-	keeps: calicoObject(classReservation, parse.List("reservedCIDRs", 0, parse.Value("", 0, classAddresses))),
+	keeps: keep.CalicoObject(keep.Reservation, parse.List("reservedCIDRs", 0, parse.Value("", 0, keep.Addresses))),
 }, descriptor[blocks.Reservation]{
 	json: (*Decoder).reservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.Reservation { return &s.Reservations },
@@ -39,7 +40,7 @@ func (d *Decoder) reservation(r *parse.Reader, v *blocks.Reservation) bool {
 			if p, ok := parseReserved(string(s)); ok {
 				v.CIDRs = append(v.CIDRs, p)
 			} else {
-				r.Fault(NotA("CIDR", s))
+				r.Fault(parse.NotA("CIDR", s))
 			}
 		})
 	}, nil)

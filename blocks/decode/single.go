@@ -8,9 +8,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
-// DefaultName is the name of the only effective object of a configuration kind.
-const DefaultName = "default"
-
 // config decodes metadata, spec and status of an object of a single kind. It returns false if the
 // object is broken, which is a gap of the whole resource. It also returns false for an object that
 // is not named "default", if its kind drops such objects.
@@ -24,7 +21,7 @@ func (d *Decoder) config(r *parse.Reader, m *blocks.Meta, spec, status parse.Mem
 		return false
 	}
 	checkName(r, m)
-	if m.Name != "" && m.Name != DefaultName {
+	if m.Name != "" && m.Name != blocks.DefaultName {
 		return d.Out.Kind.keepsOthers // its content does not matter
 	}
 	if len(r.Faults) > 0 {

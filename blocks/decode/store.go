@@ -20,16 +20,6 @@ type ObjectStore struct {
 	gaps map[blocks.Key][]blocks.Gap
 }
 
-type storedRecords interface {
-	replaceAll(records)
-	// has reports whether the stored record equals the last given record, ignoring its version and
-	// last write. Without given records, it reports whether nothing is stored.
-	has(blocks.Key, records) bool
-	put(blocks.Key, records)
-	Fill(*blocks.Snapshot)
-	Len() int
-}
-
 // NewStore returns an empty store for objects of a kind.
 func NewStore(k *Kind) *ObjectStore {
 	return &ObjectStore{storedRecords: k.store(), kind: k, gaps: map[blocks.Key][]blocks.Gap{}}
@@ -74,7 +64,7 @@ func (s *ObjectStore) Fill(to *blocks.Snapshot) {
 func (s *ObjectStore) keyOf(g blocks.Gap) blocks.Key {
 	switch {
 	case g.Name == "":
-		return blocks.Key{Name: DefaultName} // the only object that counts
+		return blocks.Key{Name: blocks.DefaultName} // the only object that counts
 	case s.kind.Namespaced:
 		namespace, name, _ := strings.Cut(g.Name, "/")
 		return blocks.Key{Namespace: namespace, Name: name}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -18,8 +19,8 @@ const versionWhereabouts = "whereabouts.cni.cncf.io/v1alpha1"
 var whereaboutsPools = describe(Kind{
 	Resource: blocks.WhereaboutsPools, Names: []string{"IPPool"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
 	Absent: besideWhereabouts("the files hold objects of Whereabouts but none of its IPPools"),
-	keeps: whereaboutsObject(classRangeName, parse.Value("range", 0, classAddresses), parse.Entries("allocations", classByOrdinal,
-		parse.Object("", 0, parse.Value("id", 0, classSandbox), parse.Value("podref", 0, classPodRef), parse.Value("ifname", 0, classWord)))),
+	keeps: whereaboutsObject(keep.RangeName, parse.Value("range", 0, keep.Addresses), parse.Entries("allocations", keep.ByOrdinal,
+		parse.Object("", 0, parse.Value("id", 0, keep.Sandbox), parse.Value("podref", 0, keep.PodRef), parse.Value("ifname", 0, keep.Word)))),
 }, descriptor[blocks.WhereaboutsPool]{
 	json: (*Decoder).whereaboutsPool,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsPool { return &s.WhereaboutsPools },
@@ -28,7 +29,7 @@ var whereaboutsPools = describe(Kind{
 var whereaboutsReservations = describe(Kind{
 	Resource: blocks.WhereaboutsReservations, Names: []string{"OverlappingRangeIPReservation"}, Foreign: versionWhereabouts, Optional: true, Namespaced: true,
 	Absent: besideWhereabouts("the files hold objects of Whereabouts but no OverlappingRangeIPReservation"),
-	keeps:  whereaboutsObject(classAddressName, parse.Value("containerid", 0, classSandbox), parse.Value("podref", 0, classPodRef), parse.Value("ifname", 0, classWord)),
+	keeps:  whereaboutsObject(keep.AddressName, parse.Value("containerid", 0, keep.Sandbox), parse.Value("podref", 0, keep.PodRef), parse.Value("ifname", 0, keep.Word)),
 }, descriptor[blocks.WhereaboutsReservation]{
 	json: (*Decoder).whereaboutsReservation,
 	in:   func(s *blocks.Snapshot) *[]blocks.WhereaboutsReservation { return &s.WhereaboutsReservations },
@@ -44,8 +45,8 @@ var nodeSlicePools = describe(Kind{
 		}
 		return ""
 	},
-	keeps: parse.Object("", 0, metaMask(classNetwork, true), parse.Object("status", 0,
-		parse.List("allocations", 0, parse.Object("", 0, parse.Value("nodeName", 0, classNode), parse.Value("sliceRange", 0, classAddresses))))),
+	keeps: parse.Object("", 0, keep.Meta(keep.Network, true), parse.Object("status", 0,
+		parse.List("allocations", 0, parse.Object("", 0, parse.Value("nodeName", 0, keep.Node), parse.Value("sliceRange", 0, keep.Addresses))))),
 }, descriptor[blocks.NodeSlicePool]{
 	json: (*Decoder).nodeSlicePool,
 	in:   func(s *blocks.Snapshot) *[]blocks.NodeSlicePool { return &s.NodeSlicePools },
@@ -63,10 +64,10 @@ func besideWhereabouts(reason string) func(*blocks.Snapshot) string {
 
 // whereaboutsObject returns the mask of a Whereabouts object. spec lists the fields that
 // the decoder reads.
-func whereaboutsObject(name class, spec ...*parse.Mask) *parse.Mask {
+func whereaboutsObject(name keep.Class, spec ...*parse.Mask) *parse.Mask {
 	s := parse.Object("spec", 0, spec...)
 	s.Whole = true
-	return parse.Object("", 0, metaMask(name, true), s)
+	return parse.Object("", 0, keep.Meta(name, true), s)
 }
 
 // whereaboutsPool decodes an IPPool of Whereabouts. An invalid allocation is omitted, with
@@ -91,7 +92,7 @@ func (d *Decoder) whereaboutsPool(r *parse.Reader, p *blocks.WhereaboutsPool) bo
 				return
 			}
 			if p.Range, ok = blocks.ParseNetwork(string(s)); !ok {
-				r.Fault(NotA("CIDR", s))
+				r.Fault(parse.NotA("CIDR", s))
 			}
 			p.RangeText = string(s)
 		case "allocations":

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/alias"
+	"github.com/calico-audit/calico-audit/blocks/decode/keep"
 )
 
 func TestWhereaboutsPools(t *testing.T) {
@@ -83,7 +83,7 @@ func TestWhereaboutsNames(t *testing.T) {
 
 func TestNetworkAttachments(t *testing.T) {
 	of := func(config string) (blocks.NetworkAttachment, []blocks.Gap) {
-		p := decodeOne(t, networkAttachments, `{"metadata":{"name":"net","namespace":"shop"},"spec":{"config":`+string(appendText(nil, config))+`}}`)
+		p := decodeOne(t, networkAttachments, `{"metadata":{"name":"net","namespace":"shop"},"spec":{"config":`+string(keep.AppendText(nil, config))+`}}`)
 		if p.Len() == 0 {
 			return blocks.NetworkAttachment{}, p.Gaps
 		}
@@ -115,32 +115,4 @@ func TestNetworkAttachments(t *testing.T) {
 			t.Errorf("%s: %+v, gaps %v", broken, n, gaps)
 		}
 	}
-}
-
-// Networks and nodes are anonymized in the names of pools and reservations, even if
-// trailing hexadecimal digits make the whole name an address. Invalid addresses in
-// attachments are dropped.
-func TestWhereaboutsAnonymized(t *testing.T) {
-	n := alias.New()
-	say := func() (out []string) {
-		for _, c := range []struct {
-			class class
-			text  string
-		}{
-			{classAttachment, `{"type":"ipvlan","ipam":{"type":"whereabouts","range":"secret-host/24","range_start":"SECRET","exclude":["SECRET","10.9.0.0/30"],"node_slice_size":"SECRET","network_name":"cafe"}}`},
-			{classNode, "worker-a"}, {classAddressName, "cafe-fd09--5"}, {classRangeName, "cafe-fd09---64"}, {classRangeName, "cafe-worker-a-10.9.0.0-28"}, {classRangeName, "worker-a-10.9.0.0-28"},
-			{classAddressName, "fd09--5"},
-		} {
-			out = append(out, anonymize(c.class, n, "", c.text))
-		}
-		return out
-	}
-	say()
-	n.EndCollecting()
-	got := say()
-	network := n.Name(alias.Network, "cafe")
-	diff(t, "given away", []string{
-		`{"type":"macvlan","ipam":{"type":"whereabouts","network_name":"` + network + `","node_slice_size":"?","range":"?","range_start":"?","exclude":["?","10.9.0.0/30"]}}`,
-		"node-1", network + "-fd09--5", network + "-fd09---64", network + "-node-1-10.9.0.0-28", "node-1-10.9.0.0-28", "fd09--5",
-	}, got)
 }

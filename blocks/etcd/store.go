@@ -149,7 +149,7 @@ func (r *Reading) decode(res blocks.Resource, key, version string, text []byte, 
 	for i := before; i < len(out.Gaps) && reason != ""; i++ {
 		g := &out.Gaps[i]
 		if g.Field, g.Reason = "", reason; g.Whole() {
-			g.Reason = fmt.Sprintf("object %q: %s (%s)", decode.DefaultName, reason, key)
+			g.Reason = fmt.Sprintf("object %q: %s (%s)", blocks.DefaultName, reason, key)
 		}
 	}
 	if r.record != nil {
@@ -272,7 +272,7 @@ var configFields = map[string]string{"strict_affinity": "strictAffinity", "auto_
 
 // configOf returns the IPAM configuration.
 func configOf(_ store, kv *mvccpb.KeyValue) (o object, ok bool) {
-	o.metadata = metaOf(decode.DefaultName, kv)
+	o.metadata = metaOf(blocks.DefaultName, kv)
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(kv.Value, &fields) != nil || fields == nil {
 		o.unread = notJSON

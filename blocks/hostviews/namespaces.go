@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -117,7 +116,7 @@ func (d *viewDraft) spaceAddresses(r *parse.Reader, n *blocks.HostNamespace, bad
 		p, ok := addressPrefix(s)
 		switch {
 		case !ok:
-			bad(".addresses["+strconv.Itoa(i)+"]", decode.NotA("address with a length", s))
+			bad(".addresses["+strconv.Itoa(i)+"]", parse.NotA("address with a length", s))
 		case len(n.Addresses) < maxViewEntries:
 			n.Addresses = append(n.Addresses, p)
 		case d.spaces.lacking == "":

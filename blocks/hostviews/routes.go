@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
@@ -117,7 +116,7 @@ func (d *viewDraft) keepRoute(raw *rawRoute, bad func(what, reason string)) {
 	} else {
 		p, ok := exactPrefix(raw.dst)
 		if !ok {
-			bad(".dst", decode.NotA("CIDR", raw.dst))
+			bad(".dst", parse.NotA("CIDR", raw.dst))
 			return
 		}
 		to = []netip.Prefix{p}
@@ -187,11 +186,11 @@ func (d *viewDraft) lookups(r *parse.Reader) {
 			l.Match, okMatch = exactPrefix(match)
 			switch {
 			case !ok:
-				bad(".dst", decode.NotA("CIDR", dst))
+				bad(".dst", parse.NotA("CIDR", dst))
 			case l.Result == "":
 				bad(".result", "is missing")
 			case match != "" && (!okMatch || !l.Match.Overlaps(l.Dst)):
-				bad(".match", decode.NotA("CIDR around dst", match))
+				bad(".match", parse.NotA("CIDR around dst", match))
 			case !d.concerned.OverlapsPrefix(l.Dst) || d.full(len(d.view.Lookups), "lookups"):
 			default:
 				d.view.Lookups = append(d.view.Lookups, l)

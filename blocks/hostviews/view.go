@@ -211,7 +211,7 @@ func (d *viewDraft) decode(r *parse.Reader) {
 	case d.taken == "":
 		d.refused = "takenAt is missing, so its age is unknown"
 	case err != nil:
-		d.refused = "takenAt: " + decode.NotA("time such as 2026-01-31T08:00:00Z", d.taken)
+		d.refused = "takenAt: " + parse.NotA("time such as 2026-01-31T08:00:00Z", d.taken)
 	default:
 		d.view.TakenAt = at.UTC()
 	}

@@ -404,15 +404,6 @@ func CheckSyntax(object []byte, document, line int) error {
 	return &FileError{document, line + bytes.Count(object[:min(r.errAt, len(object))], []byte("\n")), r.err}
 }
 
-// Clip shortens a string for a message.
-func Clip[T string | []byte](s T) string {
-	const most = 60
-	if len(s) > most {
-		return string(s[:most]) + "…"
-	}
-	return string(s)
-}
-
 // FileError is an error at a position in a file.
 type FileError struct {
 	// Document and Line count from 1; Line is 0 if unknown.
@@ -430,16 +421,6 @@ func (e *FileError) Error() string {
 
 func (e *FileError) Unwrap() error { return e.Err }
 
-// ClipMessage puts a message from elsewhere on one line and shortens it.
-func ClipMessage(s string) string {
-	s = strings.Join(strings.Fields(s), " ")
-	const most = 300
-	if len(s) > most {
-		return s[:most] + "…"
-	}
-	return s
-}
-
 // Err returns the first error: a syntax error, or that of Stop; nil if there is none.
 func (r *Reader) Err() error { return r.err }
 
@@ -448,9 +429,6 @@ func (r *Reader) Stop(err error) { r.err = cmp.Or(r.err, err) }
 
 // Mask returns the mask of the current value of a protobuf message; nil for JSON.
 func (r *Reader) Mask() *Mask { return r.at.mask }
-
-// WireTime returns the time of the current value of a protobuf message.
-func (r *Reader) WireTime() time.Time { return protobuf.Time(r.at.field.Bytes) }
 
 // Ahead returns a string member of the current object, without consuming the object.
 func (r *Reader) Ahead(member string) (text string) {
@@ -471,4 +449,37 @@ func (r *Reader) AppendRaw(out []byte) []byte {
 		out, r.err = jsontext.AppendFormat(out, raw, asWritten...)
 	}
 	return out
+}
+
+// Quietly calls read and drops its faults.
+func (r *Reader) Quietly(read func()) {
+	before := len(r.Faults)
+	read()
+	r.Faults = r.Faults[:before]
+}
+
+// AsOne reports all faults of a list as one. A fault names the index of its entry, and that differs
+// in a saved snapshot, which keeps only some entries.
+func (r *Reader) AsOne(read func()) {
+	before := len(r.Faults)
+	if read(); len(r.Faults) > before {
+		r.Faults = r.Faults[:before]
+		r.Fault("has an entry that cannot be parsed")
+	}
+}
+
+// Time decodes a time in RFC 3339; the zero time if it is invalid.
+func (r *Reader) Time() time.Time {
+	if r.Mask() != nil {
+		return protobuf.Time(r.at.field.Bytes)
+	}
+	s, ok := r.Bytes()
+	if !ok {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, string(s))
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
 }

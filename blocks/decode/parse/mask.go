@@ -30,7 +30,7 @@ type Mask struct {
 	Classes map[string]Class
 }
 
-// Class is the meaning of a value, for anonymization. Package decode lists the classes.
+// Class is the meaning of a value, for anonymization. Package keep lists the classes.
 type Class int
 
 // Schema is the type of a value in JSON and protobuf.

@@ -1,4 +1,4 @@
-package decode
+package keep
 
 import (
 	"bytes"
@@ -11,12 +11,12 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
 
-// appendKept appends the kept part of the current value to out, as JSON without white
+// Append appends the kept part of the current value to out, as JSON without white
 // space. If n is not nil, names are anonymized: see [class.anonymize].
 //
 // A value that does not match the mask's schema becomes an empty value of its own type.
 // Decoders then report the same fault, and the content is dropped.
-func appendKept(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
+func Append(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []byte {
 	c := r.Peek()
 	if s.Whole && n == nil {
 		return r.AppendRaw(out)
@@ -57,12 +57,12 @@ func appendObject(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) 
 	out = append(out, '{')
 	r.Object(func(key []byte) {
 		p := s.Member(key)
-		if p == nil || n != nil && p.Class == classNone && p.Schema == parse.SchemaText {
+		if p == nil || n != nil && p.Class == None && p.Schema == parse.SchemaText {
 			return
 		}
 		mark := len(out)
 		out = appendKey(out, p.Key)
-		out = appendKept(out, r, p, n)
+		out = Append(out, r, p, n)
 		if p.Schema == parse.SchemaMap && bytes.HasSuffix(out, []byte("{}")) ||
 			p.Schema == parse.SchemaList && (p.By != nil || p.Parts[0].Requires != "") && bytes.HasSuffix(out, []byte("[]")) {
 			out = out[:mark] // the map or list is empty
@@ -78,7 +78,7 @@ func appendEntries(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases)
 			key = []byte(anonymizeKey(s.Class, n, string(key)))
 		}
 		out = appendKey(out, key)
-		out = appendKept(out, r, s.Parts[0], n)
+		out = Append(out, r, s.Parts[0], n)
 	})
 	return append(out, '}')
 }
@@ -100,7 +100,7 @@ func appendList(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []
 		mark, odd := len(out), r.Odd
 		out = appendComma(out)
 		from := len(out)
-		out = appendKept(out, r, element, n)
+		out = Append(out, r, element, n)
 		// Decoders report an odd element.
 		if wanted = wanted && bytes.Contains(out[from:], []byte(element.Requires)); !wanted && r.Odd == odd {
 			out = out[:mark]
@@ -117,12 +117,12 @@ func appendMap(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []b
 			class = s.Classes[string(key)]
 		}
 		c := r.Peek()
-		if s.Wants != nil && !s.Wants(key) || n != nil && class == classNone {
+		if s.Wants != nil && !s.Wants(key) || n != nil && class == None {
 			if c == '"' || c == 'n' {
 				return
 			}
 			// Keep a value of the wrong type, so that decoders report it.
-			class = classNone
+			class = None
 		}
 		if n == nil {
 			out = appendKey(out, key)
@@ -139,7 +139,7 @@ func appendMap(out []byte, r *parse.Reader, s *parse.Mask, n *alias.Aliases) []b
 }
 
 // appendScalar appends a string, number, boolean or null. key is its key in a map, else nil.
-func appendScalar(out []byte, r *parse.Reader, class class, key []byte, n *alias.Aliases) []byte {
+func appendScalar(out []byte, r *parse.Reader, class Class, key []byte, n *alias.Aliases) []byte {
 	if n == nil {
 		return r.AppendRaw(out)
 	}
@@ -149,8 +149,8 @@ func appendScalar(out []byte, r *parse.Reader, class class, key []byte, n *alias
 		if !ok {
 			return out
 		}
-		return appendText(out, anonymize(class, n, string(key), string(text)))
-	case class == classAS && c <= '9':
+		return AppendText(out, anonymize(class, n, string(key), string(text)))
+	case class == AS && c <= '9':
 		raw := r.Raw()
 		if as := anonymize(class, n, string(key), string(raw)); as != alias.Bad {
 			raw = []byte(as)
@@ -190,43 +190,11 @@ func appendComma(out []byte) []byte {
 }
 
 func appendKey[T ~string | ~[]byte](out []byte, key T) []byte {
-	return append(appendText(appendComma(out), key), ':')
+	return append(AppendText(appendComma(out), key), ':')
 }
 
-// appendText appends a JSON string. Invalid UTF-8 is replaced.
-func appendText[T ~string | ~[]byte](out []byte, s T) []byte {
+// AppendText appends a JSON string. Invalid UTF-8 is replaced.
+func AppendText[T ~string | ~[]byte](out []byte, s T) []byte {
 	out, _ = jsontext.AppendQuote(out, s)
 	return out
-}
-
-// An Object is an object as read: JSON, or a protobuf message.
-type Object struct {
-	Text []byte
-	Wire bool
-}
-
-// AppendSaved appends the saved form of an object of an API version.
-func (k *Kind) AppendSaved(out []byte, version string, o Object, n *alias.Aliases) []byte {
-	var r *parse.Reader
-	if o.Wire {
-		r = new(parse.Reader)
-		r.ResetWire(o.Text, k.keeps)
-	} else {
-		r = parse.New(o.Text)
-	}
-	out = appendText(append(out, `{"apiVersion":`...), version)
-	out = appendText(append(out, `,"kind":`...), k.Name(version))
-	members := len(out)
-	if out = appendKept(out, r, k.keeps, n); len(out) > members+2 && out[members] == '{' {
-		out[members] = ','
-		return out
-	}
-	return append(out[:members], '}')
-}
-
-// Claimant returns the field spec.node of an affinity.
-func Claimant(object []byte) (node string) {
-	r := parse.New(object)
-	r.Fields(parse.Members{"spec": func() { r.Fields(parse.Members{"node": &node}) }})
-	return node
 }
