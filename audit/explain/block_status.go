@@ -25,10 +25,10 @@ func (x *explainer) blockStatusSection(s *builder, h *state.NodeState, f blocks.
 	unread := x.FirstMissing([]blocks.Resource{blocks.IPAMConfigs, blocks.Affinities}) // they decide whether it can claim one
 	if n.NoBlock() {
 		s.fact("", "blocks", "none of its own")
-		if unread == nil || n.Cause != state.CauseNone {
+		if n.Cause != state.CauseNone || unread == nil && len(x.Unreadable(blocks.Blocks)) == 0 {
 			s.fact("", "cause", checks.CauseText(n))
+			s.fact("", "detail", n.Detail)
 		}
-		s.fact("", "detail", n.Detail)
 	} else {
 		s.factf("", "blocks", "%s; free addresses: %d", state.CIDRs(n.Blocks), n.Unused)
 	}

@@ -211,6 +211,9 @@ func (x *explainer) unreadNote(r blocks.Resource) string {
 	if why := x.unread(r); why != "" {
 		return " was seen (" + why + ")"
 	}
+	if bad := x.Unreadable(r); len(bad) > 0 {
+		return " was seen (" + bad[0].String() + ")"
+	}
 	return ""
 }
 

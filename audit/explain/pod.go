@@ -252,7 +252,7 @@ func (x *explainer) requestFacts(s *builder, w *blocks.Workload, f blocks.Family
 		}
 	}
 	for _, name := range names {
-		if p := x.PoolByNameOrCIDR(name); p == nil && x.unread(blocks.Pools) == "" {
+		if p := x.PoolByNameOrCIDR(name); p == nil && x.unread(blocks.Pools) == "" && len(x.Unreadable(blocks.Pools)) == 0 {
 			s.factf(src, "asks for", "%s (cni.projectcalico.org/%s): no such pool exists", name, key)
 		} else {
 			s.factf(src, "asks for", "%s (cni.projectcalico.org/%s)", name, key)
@@ -278,6 +278,8 @@ func (x *explainer) podSummary(full string, w *blocks.Workload, addrs []netip.Ad
 		return fmt.Sprintf("The pod is finished (%s): it will not use %s again.", podState(w), has)
 	case w.Waiting() && len(addrs) == 0:
 		return "The pod waits for an address" + phrase.OnNode(w.Node) + x.waitingReason(w) + "."
+	case len(addrs) == 0 && w.Extras().Unreadable != "":
+		return fmt.Sprintf("The pod's addresses are not known: its %s cannot be read.", w.Extras().Unreadable)
 	case len(addrs) == 0:
 		return fmt.Sprintf("The pod has no address (%s).", podState(w))
 	}

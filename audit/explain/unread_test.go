@@ -61,6 +61,62 @@ func TestExplainAssertsNothingUnread(t *testing.T) {
 	}
 }
 
+// TestExplainAssertsNothingUnreadable: if one object cannot be parsed, an explanation does not claim that it is absent,
+// unless the explanation of the whole state also does.
+func TestExplainAssertsNothingUnreadable(t *testing.T) {
+	states, err := statedsl.Cases("../checks/testdata/checks/*.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tried := 0
+	for _, name := range testenv.Sample(t, 20, slices.Sorted(maps.Keys(states))) {
+		whole := allSaid(t, states[name], "")
+		for r, assertion := range assertions {
+			s, err := statedsl.Parse(states[name])
+			if err != nil {
+				t.Fatal(err)
+			}
+			subjects, object := subjectsOf(s), spoil(s, r)
+			if object == "" {
+				continue
+			}
+			tried++
+			for subject, lines := range explainAll(t, s, subjects) {
+				for _, line := range lines {
+					for _, clause := range assertion.FindAllString(line, -1) {
+						about := r != blocks.Nodes || strings.Contains(clause, object)
+						if about && !strings.Contains(line, "was read") && !strings.Contains(strings.Join(whole[subject], "\n"), clause) {
+							t.Errorf("%s: %s, with %s %s unreadable: %s", name, subject, r, object, line)
+						}
+					}
+				}
+			}
+		}
+	}
+	if tried < 20 {
+		t.Errorf("only %d objects were spoilt", tried)
+	}
+}
+
+// spoil replaces the last object of a kind by a gap, and returns its name; "" if there is none.
+func spoil(s *blocks.Snapshot, r blocks.Resource) string {
+	g := blocks.Gap{Resource: r, Field: "spec", Reason: "is broken"}
+	switch b, a, p, n := len(s.Blocks)-1, len(s.Affinities)-1, len(s.Pools)-1, len(s.Nodes)-1; {
+	case r == blocks.Blocks && b >= 0:
+		g.Name, g.Prefix, s.Blocks = s.Blocks[b].Name, s.Blocks[b].CIDR, s.Blocks[:b]
+	case r == blocks.Affinities && a >= 0:
+		g.Name, s.Affinities = s.Affinities[a].Name, s.Affinities[:a]
+	case r == blocks.Pools && p >= 0:
+		g.Name, s.Pools = s.Pools[p].Name, s.Pools[:p]
+	case r == blocks.Nodes && n >= 0:
+		g.Name, s.Nodes = s.Nodes[n].Name, s.Nodes[:n]
+	}
+	if g.Name != "" {
+		s.Gaps = append(s.Gaps, g)
+	}
+	return g.Name
+}
+
 // allSaid explains all subjects of a state without a kind, as if it could not be read.
 func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]string {
 	t.Helper()
@@ -68,6 +124,18 @@ func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]st
 	if err != nil {
 		t.Fatal(err)
 	}
+	subjects := subjectsOf(s)
+	if without != "" {
+		s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == without }), blocks.Gap{Resource: without, Reason: "forbidden"})
+		guid := s.Cluster.GUID
+		decode.NewObjects(decode.KindOf(without)).Fill(s)
+		s.Cluster.GUID = guid
+	}
+	return explainAll(t, s, subjects)
+}
+
+// subjectsOf returns the objects of a state that can be explained, each a kind and a name.
+func subjectsOf(s *blocks.Snapshot) [][2]string {
 	var subjects [][2]string
 	ask := func(kind, name string) { subjects = append(subjects, [2]string{kind, name}) }
 	for i := range s.Pools {
@@ -91,13 +159,7 @@ func allSaid(t *testing.T, text string, without blocks.Resource) map[string][]st
 			}
 		}
 	}
-	if without != "" {
-		s.Gaps = append(slices.DeleteFunc(s.Gaps, func(g blocks.Gap) bool { return g.Resource == without }), blocks.Gap{Resource: without, Reason: "forbidden"})
-		guid := s.Cluster.GUID
-		decode.NewObjects(decode.KindOf(without)).Fill(s)
-		s.Cluster.GUID = guid
-	}
-	return explainAll(t, s, subjects)
+	return subjects
 }
 
 // explainAll explains subjects, each a kind and a name.

@@ -401,14 +401,14 @@ func (st *Remedies) vanishedMessage() string {
 	if len(names) > 1 {
 		who = fmt.Sprintf("%d nodes no longer exist (%s)", len(names), names)
 	}
-	var left []string
-	if _, unread := st.Missing(blocks.Blocks); !unread {
-		left = append(left, fmt.Sprintf("blocks %d, allocated addresses %d", owned, used))
+	least := func(r blocks.Resource) string {
+		if _, unread := st.Missing(r); unread || len(st.Unreadable(r)) > 0 {
+			return "at least "
+		}
+		return ""
 	}
-	if _, unread := st.Missing(blocks.Affinities); !unread {
-		left = append(left, fmt.Sprintf("affinities %d", affinities))
-	}
-	return who + "; left behind: " + strings.Join(left, ", ")
+	some := least(blocks.Blocks)
+	return fmt.Sprintf("%s; left behind: blocks %s%d, allocated addresses %s%d, affinities %s%d", who, some, owned, some, used, least(blocks.Affinities), affinities)
 }
 
 // droppedText names the owners that drop traffic to some borrowed addresses, according to the
