@@ -2,6 +2,7 @@ package checks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/audit/remedies"
@@ -19,7 +20,7 @@ var nodeDuplicateAddress = audit.Check{
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("delete the Node whose machine no longer exists; if both exist, give one another address and restart calico-node there",
 			"each node has an address of its own", "deleting a Node deletes its pods: find out first which of the two Nodes still has a machine", "kubectl get nodes -o wide"),
-		remedies.DetectAddress, remedies.RecordAddress, remedies.ReportAddress(nil),
+		remedies.DetectAddress, remedies.RecordAddress, remedies.ReportAddress(nil), remedies.OwnAddress(nil),
 	},
 	Never:    "Never restart pods of these nodes first: the new pods are routed no better.",
 	Requires: []blocks.Resource{blocks.Nodes},
@@ -40,6 +41,9 @@ var nodeDuplicateAddress = audit.Check{
 			for _, o := range d.Others {
 				x.Nodes = append(x.Nodes, o.Name)
 				x.Evidence = append(x.Evidence, state.Evidences(o.Name, readyText(o))...)
+			}
+			if len(d.Internal) > 0 && d.AllReady() && len(d.Misreported()) == 0 {
+				x.Remedies = []remedies.Remedy{remedies.OwnAddress(append(slices.Clip(x.Nodes), d.Node.Name))}
 			}
 			f.Add(x)
 		}

@@ -69,12 +69,16 @@ var poolNoTunnelAddress = audit.Check{
 			without, idle := tunnels.Without(st, p)
 			if len(without) == 0 {
 				if len(idle) > 0 {
-					f.Add(audit.Finding{
+					x := audit.Finding{
 						Severity: state.Error, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Nodes: idle, Absence: true,
-						Message:  fmt.Sprintf("pool %s uses VXLAN, and calico-node took no tunnel address on %s, although other nodes have theirs", p.Name, idle),
+						Message:  fmt.Sprintf("pool %s uses VXLAN, and nodes have no tunnel address, unlike others: %s", p.Name, idle),
 						Evidence: state.Evidences("nodes without a tunnel address", len(idle)),
 						Remedies: []remedies.Remedy{remedies.RestartAgents(idle)},
-					})
+					}
+					if lost := tunnels.Overwritten(st, idle); len(lost) > 0 {
+						x.Message += fmt.Sprintf("; blocks record one for %s, so something has overwritten the Node, such as calicoctl apply", lost)
+					}
+					f.Add(x)
 				}
 				continue
 			}

@@ -230,9 +230,21 @@ var calicoIPAM = []Message{
 		Do:     "Compare the object with its CRD, and restore it from a backup.",
 	},
 	{
+		ID: "refused", By: "Calico's IPAM", Wraps: true,
+		Texts: []string{"connection is unauthorized"},
+		Means: "The API server refused the CNI plugin; the reason follows.",
+		Do:    "See that reason.",
+	},
+	{
+		ID: "refused-token", By: "Calico's IPAM", Common: true,
+		Texts: []string{"connection is unauthorized: Unauthorized", "the server has asked for the client to provide credentials"},
+		Means: "The API server refused the CNI plugin: its token has expired or is of another cluster.",
+		Do:    "Restart calico-node on the node, which renews the token in /etc/cni/net.d/calico-kubeconfig.",
+	},
+	{
 		ID: "refused-rights", By: "Calico's IPAM", Common: true,
-		Texts: []string{"connection is unauthorized", `is forbidden: User "{any}" cannot {any} resource "{any}" in API group`},
-		Means: "The API server refused the CNI plugin: its token has expired or is of another cluster, or its ClusterRole lacks a right.",
-		Do:    "Restart calico-node on the node, which renews the token in /etc/cni/net.d/calico-kubeconfig, and compare the ClusterRole calico-cni-plugin with the release's manifest.",
+		Texts: []string{`is forbidden: User "{any}" cannot {any} resource "{any}" in API group`},
+		Means: "The account of the CNI plugin lacks a right: no ClusterRoleBinding gives it the plugin's ClusterRole, or that ClusterRole is of another release.",
+		Do:    "Let the ClusterRoleBinding calico-cni-plugin (calico-node before v3.26) name the account in the message, and compare the ClusterRole calico-cni-plugin with the release's manifest; during a migration to Tigera's operator, the accounts of both namespaces need it until the last node has migrated.",
 	},
 }

@@ -91,6 +91,17 @@ func ReportAddress(nodes blocks.Names) Remedy {
 		"each Node has the InternalIP of its machine", "the kubelet restarts, and its pods keep running", "kubectl get nodes -o wide")
 }
 
+// OwnAddress is for nodes that report one InternalIP, although all their machines exist, and that have
+// no better address; nil means any such nodes.
+func OwnAddress(nodes blocks.Names) Remedy {
+	who := "these nodes"
+	if len(nodes) > 0 {
+		who = nodes.String()
+	}
+	return ByHand(fmt.Sprintf("let the kubelets of %s report addresses that only their machines have (--node-ip), instead of one that all have, such as that of a NAT interface; then let calico-node detect them (IP_AUTODETECTION_METHOD=kubernetes-internal-ip)", who),
+		"each node has an address of its own", "the kubelets and calico-node restart, and pods keep running", "kubectl get nodes -o wide")
+}
+
 func restartUnpinned(pods blocks.Names) Remedy {
 	return Restart(fmt.Sprintf("restart these pods, because no plan can record an address without the annotation cni.projectcalico.org/containerID: %s", pods),
 		"each pod gets an address that a block records")

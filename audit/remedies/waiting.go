@@ -65,7 +65,7 @@ var (
 )
 
 // Waiting lists the general remedies for waiting pods.
-var Waiting = []Remedy{EndOwner, FreeAddress, EndOwn, CancelMigration, CorrectRequest, AutomaticPool, MendNode, NameNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
+var Waiting = []Remedy{EndOwner, FreeAddress, EndOwn, CancelMigration, CorrectRequest, AutomaticPool, MendNode, NameNode, KeepAgent, DetectAddress, AdmitAgent, LeaveFlannel, DeleteTwin, OwnAddress(nil), RecordFirst, UnpinPool, MaskPool, FreeSecondary, CorrectNetwork, FreeRange, ReadEvents}
 
 // WaitingRoot is the root of the pods that wait for the same reason.
 func WaitingRoot(c waiting.Cause) string {
@@ -91,7 +91,7 @@ func (st *Remedies) WaitingRemedies(p *waiting.Pod) (out []Remedy) {
 	for _, c := range p.Causes {
 		events := Shell("kubectl get events --namespace %s --field-selector involvedObject.name=%s", p.Namespace, p.Name)
 		r := map[waiting.Kind]Remedy{
-			waiting.Taken: FreeAddress, waiting.Own: EndOwn, waiting.Migration: CancelMigration, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin,
+			waiting.Taken: FreeAddress, waiting.Own: EndOwn, waiting.Migration: CancelMigration, waiting.Request: CorrectRequest, waiting.NoPool: AutomaticPool, waiting.Node: MendNode, waiting.Unnamed: NameNode, waiting.Replaced: KeepAgent, waiting.Loopback: DetectAddress, waiting.Misfit: AdmitAgent, waiting.Unmigrated: LeaveFlannel, waiting.SameAddress: DeleteTwin, waiting.SharedAddress: OwnAddress(nil),
 			waiting.Unrecorded: RecordFirst, waiting.Pinned: UnpinPool, waiting.Unknown: ReadEvents, waiting.Refused: AddPool, waiting.HostBits: MaskPool, waiting.Secondary: FreeSecondary, waiting.Network: CorrectNetwork, waiting.FullNetwork: FreeRange,
 		}[c.Kind]
 		switch {

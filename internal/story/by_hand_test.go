@@ -118,6 +118,11 @@ var practice = []struct {
 	{says(`remove (\S+) from the FelixConfiguration, or set it to true`), func(p *person, said []string) {
 		p.config("felixconfigurations", func(spec map[string]any) { delete(spec, said[1]) })
 	}},
+	{says(`let the kubelets of (.+) report addresses that only their machines have \(--node-ip\), .*`), func(p *person, said []string) {
+		for _, node := range listed(said[1]) {
+			p.calicoNode(node)
+		}
+	}},
 	{says(`let the kubelet of (.+) report the address of its own machine \(--node-ip\)`), func(p *person, said []string) {
 		for _, node := range listed(said[1]) {
 			p.calicoNode(node)

@@ -30,7 +30,12 @@ type Duplicate struct {
 // Alive reports whether each of the nodes is Ready and has InternalIPs of its own: all machines
 // exist, and calico-node detected an address that they share.
 func (d *Duplicate) Alive() bool {
-	return len(d.Internal) == 0 && !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return !n.Ready || len(n.InternalIPs) == 0 })
+	return len(d.Internal) == 0 && d.AllReady() && !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return len(n.InternalIPs) == 0 })
+}
+
+// AllReady reports whether each of the nodes is Ready: all machines exist.
+func (d *Duplicate) AllReady() bool {
+	return !slices.ContainsFunc(append(slices.Clip(d.Others), d.Node), func(n *blocks.Node) bool { return !n.Ready })
 }
 
 // Misreported returns the nodes on which the kubelet reports an InternalIP that is not the

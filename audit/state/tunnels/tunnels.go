@@ -114,3 +114,17 @@ func Off(st *state.State, p *state.Pool) (field, variable string, off, unset boo
 	unset = field == "vxlanEnabled" && set == nil && st.Cluster.CalicoVersion != "" && !blocks.CalicoAtLeast(st.Cluster.CalicoVersion, 3, 23)
 	return field, variable, unset || set != nil && !*set, unset
 }
+
+// Overwritten returns those of the nodes for which blocks record a VXLAN tunnel address: something has
+// removed it from the Node, such as "calicoctl apply" of a Node without it
+// (kubernetes-sigs/kubespray#11096).
+func Overwritten(st *state.State, nodes blocks.Names) (out blocks.Names) {
+	st.EachAllocation(func(r state.AllocationRef, _ string) {
+		kind, node := r.Attributes().TunnelOf()
+		if (kind == blocks.TypeVXLAN || kind == blocks.TypeVXLANv6) && slices.Contains(nodes, node) && !slices.Contains(out, node) {
+			out = append(out, node)
+		}
+	})
+	slices.Sort(out)
+	return out
+}

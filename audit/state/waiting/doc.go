@@ -43,6 +43,8 @@ const (
 	Unmigrated Kind = "unmigrated"
 	// SameAddress: calico-node does not start on the pod's node, because another node has its address.
 	SameAddress Kind = "same-address"
+	// SharedAddress: SameAddress, and both nodes are Ready, so both machines exist.
+	SharedAddress Kind = "shared-address"
 	// Unrecorded: pods of the node use addresses that Calico would assign again.
 	Unrecorded Kind = "unrecorded"
 	// Refused: the allocator has no address left for the pod once the other waiting pods are

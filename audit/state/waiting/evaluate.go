@@ -480,7 +480,10 @@ func (e *evaluation) node(p *Pod, n *blocks.Node) []Cause {
 	for i := range e.Nodes {
 		for _, a := range e.Nodes[i].Addresses { // node/pkg/lifecycle/startup, checkConflictingNodes
 			if slices.Contains(n.InternalIPs, a.Addr()) {
-				return []Cause{{Kind: SameAddress, Object: n.Name, Text: fmt.Sprintf("%s: node %s records its address %s, and calico-node does not start while another node has it", text, e.Nodes[i].Name, a.Addr())}}
+				if kind = SameAddress; n.Ready && e.Nodes[i].Ready {
+					kind = SharedAddress
+				}
+				return []Cause{{Kind: kind, Object: n.Name, Text: fmt.Sprintf("%s: node %s records its address %s, and calico-node does not start while another node has it", text, e.Nodes[i].Name, a.Addr())}}
 			}
 		}
 	}

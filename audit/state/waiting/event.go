@@ -47,7 +47,7 @@ func (p *Pod) known() *errortext.Message {
 // wrap it; empty if there is no event.
 func (p *Pod) PluginError() string {
 	text := p.Quote()
-	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): ", `" network: `} {
+	for _, before := range []string{"sandbox …: ", "AddNetworkList: ", "failed (add): ", `" network: `, " is forbidden: "} {
 		if i := strings.LastIndex(text, before); i >= 0 {
 			text = text[i+len(before):]
 		}
