@@ -17,7 +17,8 @@ type BlockRoutes struct {
 	Reason   string
 	// Reflectors is true if route reflectors or sessions between them are the cause.
 	Reflectors bool
-	// Nodes are all nodes whose routes do not reach each other node, or that lack one's.
+	// Nodes are all nodes whose routes do not reach every other node, or that lack the route of
+	// another node.
 	Nodes blocks.Names
 }
 
@@ -128,15 +129,15 @@ func (ss *sessions) reach(p *blocks.Pool, from *speaker, all []*group, passes *i
 	return s.reached
 }
 
-// holdsBetter reports whether a node has a client's route that it passes on wherever it would pass on
-// another one, if it learnt that from a peer of its AS.
+// holdsBetter reports whether a node already has a client's route that it passes on to every peer
+// that would get a route learnt from a peer of its AS.
 func (s *search) holdsBetter(y *speaker, than *route) bool {
 	return slices.ContainsFunc(s.clients[y], func(r *route) bool {
 		return r.cert <= than.cert && slices.Equal(r.path, than.path) && within(r.clusters, than.clusters)
 	})
 }
 
-// within reports whether all cluster IDs of one route are on the way of another.
+// within reports whether all cluster IDs of one route are among those of another.
 func within(a, b []string) bool {
 	return !slices.ContainsFunc(a, func(id string) bool { return !slices.Contains(b, id) })
 }

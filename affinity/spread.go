@@ -115,7 +115,7 @@ func (s *search) add(r *route) {
 	key := fmt.Sprint(at, r.origin, r.path, r.routerAS)
 	for _, old := range s.seen[key] {
 		if old.cert <= r.cert && within(old.clusters, r.clusters) {
-			return // every way that this route may go is open to the old one
+			return // the old route can go every way that this one can
 		}
 	}
 	s.seen[key] = append(s.seen[key], r)

@@ -159,7 +159,7 @@ func (r *Result) skips(check string) bool {
 // behind each other, so each starting pod may briefly seem to use an address that no block
 // records.
 //
-//  1. A finding that does not depend on an absent object counts at once.
+//  1. A finding that does not depend on an absent object counts immediately.
 //  2. A finding below error counts after every audit during PropagationDelay found it. The delay is
 //     measured by the API server's clock. The state is then known to be newer than the first
 //     finding, so the later audit counts as a second look.

@@ -72,7 +72,7 @@ func parseUntil(s string) (time.Time, error) {
 }
 
 // ReadMuteRules reads one rule a line. It skips empty lines, and comments that start with
-// "#" at the beginning of a line or after a blank. Errors contain the given file name and
+// "#" at the beginning of a line or after a space. Errors contain the given file name and
 // the line number.
 func (cs Checks) ReadMuteRules(in io.Reader, name string) ([]MuteRule, error) {
 	var rules []MuteRule

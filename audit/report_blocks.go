@@ -27,7 +27,7 @@ const (
 	BlockNoOwner Condition = "noOwner"
 )
 
-// Broken reports whether no address can be assigned from a block with the condition.
+// Broken reports whether a block with this condition is unsafe to assign from.
 func (c Condition) Broken() bool {
 	return c == BlockCorrupt || c == BlockOverlap || c == BlockDeleted
 }
@@ -73,7 +73,7 @@ func (b *BlockReport) OwnerNode() string { return blocks.ParseOwner(b.Owner).Nod
 // Is reports whether the block has a condition.
 func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions, c) }
 
-// Broken reports whether no address can be assigned from the block.
+// Broken reports whether the block is unsafe to assign from.
 func (b *BlockReport) Broken() bool { return slices.ContainsFunc(b.Conditions, Condition.Broken) }
 
 // blockReports builds the reports of all blocks, by CIDR.

@@ -120,8 +120,8 @@ type Attributes struct {
 	VM bool
 }
 
-// AttributesExtra holds attributes that few allocations have. It is behind a pointer to
-// save memory on the other 150,000.
+// AttributesExtra holds attributes that few allocations have. A pointer to it saves memory for the
+// 150,000 allocations of a large cluster that have none.
 type AttributesExtra struct {
 	// Type is set for tunnel addresses ("ipipTunnelAddress", …) and for LoadBalancer
 	// services.

@@ -117,7 +117,7 @@ func (s *Snapshot) affinitiesNeeded() string {
 			families[b.Family()].add(exists[claim{b.CIDR, b.Owner}], name)
 		}
 	}
-	for _, g := range s.Unreadable(Blocks) { // each may be one more whose affinity is missing
+	for _, g := range s.Unreadable(Blocks) { // an unreadable block may lack its affinity, too
 		if refs.missing > 0 && !exists[claim{g.Prefix, g.Owner}] {
 			refs.missing++
 		}

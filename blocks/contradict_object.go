@@ -146,9 +146,9 @@ func firstOf(pods iter.Seq2[*Workload, string]) string {
 	return ""
 }
 
-// SetNewPodsAside turns pods that started while files were made into gaps: the blocks were read before.
-// It does nothing if such a pod is older than the reads may be apart, or if they are more than a tenth,
-// because then the blocks are of another time.
+// SetNewPodsAside turns pods that started while files were made into gaps: the blocks were read
+// before. It does nothing if such a pod is older than the reads may be apart, or if they are more
+// than a tenth, because then the blocks were read at another time.
 func (s *Snapshot) SetNewPodsAside() {
 	isNew := func(w *Workload) bool { return w.Created.Std().After(s.Cluster.TakenAt.Add(-lag)) }
 	if !slices.ContainsFunc(s.Workloads, isNew) {

@@ -150,7 +150,7 @@ func (s *Snapshot) nullsLeftOut() string {
 }
 
 // nodesAgree counts the pods that run on the node that the block records for their address. A pod
-// never moves, so if they differ, nodes were renamed in one of the kinds.
+// never moves, so a difference means that nodes were renamed in the pods or in the blocks.
 func (s *Snapshot) nodesAgree() string {
 	type record struct {
 		pod  Key

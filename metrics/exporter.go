@@ -155,7 +155,8 @@ type checkRun struct {
 	evaluated bool
 }
 
-// staleFor returns how long nothing newer has been known if that exceeds MaxAge, else 0.
+// staleFor returns how long ago the state was last known to be current if that exceeds MaxAge, else
+// 0.
 func (e *Exporter) staleFor(a *Audit) time.Duration {
 	if age := time.Since(a.seen); age > e.MaxAge {
 		return age

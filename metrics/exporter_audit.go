@@ -114,7 +114,7 @@ func (e *Exporter) markStale(gaps []blocks.Gap) {
 	e.current.Store(&a)
 }
 
-// touch marks the current audit as current at a later time.
+// touch records that the current audit is still valid at a later time.
 func (e *Exporter) touch(takenAt time.Time) {
 	a := *e.Current()
 	later := *a.Report

@@ -82,8 +82,8 @@ func (s *samples) add(f *Family, value float64, labels ...string) {
 // collector is a [prometheus.Collector] of the metrics of the moment of a scrape.
 type collector func() samples
 
-// Describe implements [prometheus.Collector]. It names no family, because which families there are
-// depends on what was read.
+// Describe implements [prometheus.Collector]. It names no family, because the set of families
+// depends on the reads that succeeded.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].

@@ -52,11 +52,10 @@ type StepKind struct {
 	Together func(context.Context, Writer, *state.State, []*Step) []error
 	// Due returns the earliest time of the step. The reason explains the wait and has no
 	// code; a reason with a code forbids the step although the state calls for it. If
-	// nil, steps are due at once.
+	// nil, steps are due immediately.
 	Due func(*Turn, *Step) (time.Time, Reason)
-	// Settled reports whether the effects of the step are complete. If not, it says what
-	// the step waits for. An error ends the run. It is nil if a step is complete when it
-	// is written.
+	// Settled reports whether the effects of the step are complete. If not, it returns the reason
+	// for waiting. An error ends the run. It is nil if a step is complete when it is written.
 	Settled func(before, now *state.State, s *Step) (done bool, waits string, err error)
 	// Restores is true for steps that revert a temporary change. They are tried even if
 	// the run ended early.

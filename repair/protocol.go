@@ -67,7 +67,7 @@ func (t *Turn) Left(s *Step) time.Duration {
 }
 
 // Ready returns when a step is due and why it waits, or the reason why it must not be
-// done although the state calls for it. Zero values mean that the step is due at once.
+// done although the state calls for it. Zero values mean that the step is due immediately.
 func (k *StepKind) Ready(t *Turn, s *Step) (due time.Time, _ Reason) {
 	if k.Due == nil {
 		return time.Time{}, Reason{}

@@ -24,8 +24,8 @@ type run struct {
 	a     *Allocator
 	out   *Outcome
 	nodes map[string]*NodeOutcome
-	// short holds the pools that could have provided the first address from outside its own node's
-	// blocks. lent is the last such pool of the first borrowed address.
+	// short holds the pools that could have provided the first address that its node's own blocks
+	// did not. lent is the last such pool of the first borrowed address.
 	short []*pool
 	lent  *pool
 	// first is the limit of the first pod that did not fit.
@@ -84,8 +84,8 @@ func (r *run) homeless(pods int) {
 	r.out.FirstRefusal = cmp.Or(r.out.FirstRefusal, &first)
 }
 
-// over reports whether the simulation can end: it was stopped, or it is a trial that cannot
-// fit any more.
+// over reports whether the simulation can end: it was stopped, or it is a trial that can no longer
+// fit.
 func (r *run) over() bool { return r.stopped() || r.trial && !r.fits() }
 
 func (r *run) fits() bool {

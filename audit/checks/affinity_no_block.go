@@ -12,7 +12,7 @@ import (
 
 var affinityNoBlock = audit.Check{
 	ID:         "affinity/no-block",
-	Title:      "an affinity's block does not exist, beyond the grace period; at once if calico-audit left it so",
+	Title:      "an affinity's block does not exist, beyond the grace period; immediately if calico-audit left it so",
 	Severities: []state.Severity{state.Error},
 	Why:        "The affinity's node drops traffic to the whole CIDR and may attract it, although no node owns it. Another node can claim the CIDR too, and then two nodes hold an affinity to it.",
 	Confirm:    "kubectl get blockaffinities NAME -o yaml shows the CIDR; kubectl get ipamblocks has no block of that CIDR.",

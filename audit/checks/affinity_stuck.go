@@ -12,7 +12,7 @@ import (
 
 var affinityStuck = audit.Check{
 	ID:         "affinity/stuck",
-	Title:      "an affinity to its own host's block stays pending or pendingDeletion beyond the grace period; at once if calico-audit left it so",
+	Title:      "an affinity to its own host's block stays pending or pendingDeletion beyond the grace period; immediately if calico-audit left it so",
 	Severities: []state.Severity{state.Warning},
 	Why:        "A claim or a release stopped half-way. While the affinity is pendingDeletion, BIRD does not advertise the block. The node's next assignment confirms the affinity.",
 	Confirm:    "kubectl get blockaffinities -o custom-columns=NAME:.metadata.name,STATE:.spec.state",

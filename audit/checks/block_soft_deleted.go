@@ -12,7 +12,7 @@ import (
 
 var blockSoftDeleted = audit.Check{
 	ID:         "block/soft-deleted",
-	Title:      "a block, affinity or handle stays marked deleted beyond the grace period; at once if calico-audit left it so",
+	Title:      "a block, affinity or handle stays marked deleted beyond the grace period; immediately if calico-audit left it so",
 	Severities: []state.Severity{state.Warning},
 	Why: "On Kubernetes, Calico deletes in two steps: it marks the object, then deletes it. This deletion stopped after the mark. " +
 		"The object blocks the next claim of its CIDR, and Calico's tools no longer show it.",

@@ -21,7 +21,7 @@ var poolNoTunnelAddress = audit.Check{
 	Confirm:    "kubectl get ippools -o custom-columns=NAME:.metadata.name,USES:.spec.allowedUses,VXLAN:.spec.vxlanMode,IPIP:.spec.ipipMode; kubectl get nodes -o yaml shows no projectcalico.org/IPv4VXLANTunnelAddr (IPv6VXLANTunnelAddr, IPv4IPIPTunnelAddr, IPv4WireguardInterfaceAddr, IPv6WireguardInterfaceAddr).",
 	Remedies: []remedies.Remedy{
 		remedies.ByHand("let an enabled pool of the same encapsulation that allows tunnels select the nodes: enable the pool until its pods use another, add Tunnel to its allowedUses, or add a small pool with allowedUses: [Tunnel]",
-			"calico-node gives each node a tunnel address at once", "one address of the pool per node"),
+			"calico-node gives each node a tunnel address immediately", "one address of the pool per node"),
 		remedies.RestartAgents(nil),
 	},
 	Never:    "Never write a tunnel address into a Node by hand: no block would record it.",

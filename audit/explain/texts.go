@@ -11,7 +11,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// poolFacts lists the properties of a pool that matter for something in it.
+// poolFacts lists the properties of a pool that matter for its blocks and addresses.
 func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
 	s.factf(src, "pool", "%s, %s in blocks of /%d (addresses in each: %s)", p.Name, p.CIDR, p.BlockSize, p.BlockAddresses())

@@ -134,8 +134,8 @@ func (n *Aliases) PoolCIDR(s string) string {
 	return n.AddressList(s)
 }
 
-// AddressList keeps the addresses and CIDRs of a comma-separated list, except addresses
-// that are anonymized elsewhere: a host-network pod has its node's address.
+// AddressList keeps the addresses and CIDRs of a comma-separated list. It replaces addresses that
+// are anonymized elsewhere, such as that of a host-network pod, which is its node's.
 func (n *Aliases) AddressList(s string) string {
 	parts := strings.Split(s, ",")
 	for i, p := range parts {

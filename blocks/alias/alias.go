@@ -103,8 +103,8 @@ func (n *Aliases) EndCollecting() {
 		all := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
 			return cmp.Or(strings.Compare(strings.ToLower(a), strings.ToLower(b)), strings.Compare(b, a))
 		})
-		// b before a sorts the lower-case spelling first. Of the others, one is the same in upper
-		// case, and any further one is another name.
+		// The lower-case spelling of a name comes first. One of its other spellings is the same
+		// name in upper case, and any further spelling is another name.
 		width := len(fmt.Sprint(len(all)))
 		number, last, upper := 0, "", false
 		for _, s := range all {

@@ -183,7 +183,7 @@ func (d *Decoder) pod(r *parse.Reader, p *blocks.Workload) bool {
 	if x := p.Extra; x != nil && len(x.AsksNetworks) > 0 {
 		x.AsksNetworks = blocks.AskedNetworks(x.AsksNetworks[0], p.Namespace)
 	}
-	switch { // the pods of a DaemonSet share what is left
+	switch { // the pods of a DaemonSet share the remaining rules
 	case p.CalicoNode():
 	case p.HostNetwork:
 		kept.tolerates = kept.tolerates[:0] // it needs no address

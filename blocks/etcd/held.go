@@ -216,7 +216,7 @@ func (h *held) onto(s *blocks.Snapshot, read func(blocks.Resource) bool) (*block
 		for i, p := range s.Workloads {
 			out.Workloads[i] = h.amendPod(p, &out.Gaps)
 		}
-		if len(h.pods) > 2*len(s.Workloads)+1000 { // most pods are gone
+		if len(h.pods) > 2*len(s.Workloads)+1000 { // many entries belong to deleted pods
 			clear(h.pods)
 		}
 	}

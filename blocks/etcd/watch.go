@@ -51,7 +51,7 @@ type Watch struct {
 	trouble  error         // why the freshness time does not advance
 	advanced chan struct{} // closed when the freshness time or the objects change
 	restarts uint64
-	// last is the last result of Joined or Snapshot, before age has added gaps.
+	// last is the last result of Joined or Snapshot, without the gaps that age adds.
 	last struct {
 		of           *held
 		changes      uint64

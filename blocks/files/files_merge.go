@@ -292,7 +292,8 @@ func (f *fileReader) once(objects *decode.Objects) {
 }
 
 // twoTimes adds a gap if one file holds most objects of another in newer versions, but lacks some:
-// these may have been deleted since. A Pod's file may be of one namespace.
+// these may have been deleted since. A file of pods may hold a single namespace, so only its own
+// namespaces count.
 func (f *fileReader) twoTimes(objects *decode.Objects, older map[[2]string]bool) {
 	for _, files := range slices.SortedFunc(maps.Keys(older), func(a, b [2]string) int { return slices.Compare(a[:], b[:]) }) {
 		if !older[files] {

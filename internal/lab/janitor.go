@@ -45,7 +45,7 @@ var hireJanitor = sync.OnceValues(func() (io.Closer, error) {
 	return pipe, nil
 })
 
-// Sweep deletes namespaces that ended processes left behind despite their janitor.
+// Sweep deletes namespaces that earlier test processes left behind although each had a janitor.
 func Sweep(ctx context.Context) error {
 	paths, err := filepath.Glob(filepath.Join(netnsDir, prefix+"*"))
 	if err != nil {

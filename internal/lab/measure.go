@@ -82,7 +82,7 @@ func (n Namespace) Ping(ctx context.Context, addr netip.Addr) (bool, error) {
 		return true, nil
 	case errors.As(err, &failed) && (failed.code == 1 || strings.Contains(failed.stderr, "connect: ")):
 		// Exit code 1 means no answer. If the sender's own kernel rejects the packet,
-		// connect fails at once.
+		// connect fails immediately.
 		return false, nil
 	}
 	return false, err

@@ -135,7 +135,7 @@ func (l *Lab) connect(ctx context.Context, n *Node, first bool) error {
 	return n.IP(ctx, own...)
 }
 
-// nodad returns the option that makes an IPv6 address usable at once.
+// nodad returns the option that makes an IPv6 address usable immediately.
 func nodad(a netip.Addr) string {
 	if a.Is6() {
 		return " nodad"

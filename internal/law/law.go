@@ -436,8 +436,7 @@ func (w *Witness) lacking() map[blocks.Family]map[string][]seat {
 	return out
 }
 
-// lackingIn returns the seats that lack an address in a later state, too. A pod of another seat may
-// come after them, or not at all.
+// lackingIn returns the seats that lack an address both now and in a later state.
 func (w *Witness) lackingIn(later *Witness) map[blocks.Family]map[string][]seat {
 	out, still := w.lacking(), later.lacking()
 	for f := range out {

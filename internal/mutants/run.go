@@ -27,7 +27,6 @@ const (
 // everyCase repeats testenv.EnvEveryCase, because only tests may import that package.
 const everyCase = "CALICO_AUDIT_EVERY_CASE"
 
-// result is the result of one mutant.
 type result struct {
 	status string
 	took   time.Duration

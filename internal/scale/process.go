@@ -29,7 +29,7 @@ type usage struct {
 const measureVariable = "CALICO_AUDIT_SCALE_MEASURE"
 
 // asMeasurer measures a program and exits if this is a copy started with measureVariable.
-// Otherwise it returns at once.
+// Otherwise it returns immediately.
 func asMeasurer() {
 	if os.Getenv(measureVariable) == "" {
 		return

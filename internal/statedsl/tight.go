@@ -113,7 +113,7 @@ func (r *tight) say(format string, args ...any) {
 	r.lines = append(r.lines, strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "))
 }
 
-// maybe returns one of some words in a share of the cases, else nothing.
+// maybe returns one of the words with a probability of share, else nothing.
 func (r *tight) maybe(share float64, words ...string) string {
 	if r.Float64() < share {
 		return words[r.IntN(len(words))]

@@ -92,7 +92,7 @@ func (c *Cluster) RemoveCRDs(ctx context.Context, group Group) error {
 const nudgePause = 5 * time.Second
 
 // nudgeCRDs writes an annotation to CRDs that are being deleted, so that the API server
-// continues to delete their objects at once. After a failure, as on a busy machine, the
+// continues to delete their objects immediately. After a failure, as on a busy machine, the
 // API server otherwise waits longer before each retry. nudgeCRDs returns an error as long
 // as any of the CRDs exists.
 func (c *Cluster) nudgeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {

@@ -70,7 +70,7 @@ func (c *Cluster) Edit(ctx context.Context, r Resource, namespace, name string, 
 	return nil
 }
 
-// Delete deletes an object at once.
+// Delete deletes an object immediately.
 func (c *Cluster) Delete(ctx context.Context, r Resource, namespace, name string) error {
 	var now int64
 	err := c.client(r, namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})

@@ -41,7 +41,7 @@ func (c *Cluster) Store(ctx context.Context, r Resource, object runtime.Object) 
 	return nil
 }
 
-// Unstore removes an object at once, despite its finalizers. It returns an error if the
+// Unstore removes an object immediately, despite its finalizers. It returns an error if the
 // object does not exist.
 func (c *Cluster) Unstore(ctx context.Context, r Resource, namespace, name string) error {
 	key := storageKey(r, namespace, name)

@@ -19,7 +19,7 @@ import (
 // restoreTimeout bounds each step that removes a reservation or a cordon.
 const restoreTimeout = time.Minute
 
-// restore carries out a step that reverts a temporary change. It runs at once, even if the run has
+// restore carries out a step that reverts a temporary change. It runs immediately, even if the run has
 // been interrupted or stopped, or is interrupted now.
 func (x *run) restore(ctx context.Context, do func(context.Context) repair.Outcome) repair.Outcome {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)

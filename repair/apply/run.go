@@ -247,7 +247,8 @@ func (x *run) sameCluster(made string) error {
 	return nil
 }
 
-// each does the work that is the same for every step of any run.
+// each carries out one step with do, unless the run has ended or the step was settled ahead, and
+// records the outcome.
 func (x *run) each(ctx context.Context, step *repair.Step, do func(context.Context) repair.Outcome) repair.Outcome {
 	var o repair.Outcome
 	kind := planner.KindOf(step.Kind)

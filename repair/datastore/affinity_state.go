@@ -41,7 +41,7 @@ func (w *Writer) giveState(ctx context.Context, a *object, state blocks.Affinity
 	case b != nil:
 		return nil
 	}
-	// Set the harmless previous state at once, even if the journal cannot record it.
+	// Set the harmless previous state immediately, even if the journal cannot record it.
 	pending, err := w.writeState(ctx, a, blocks.PendingDeletion, true)
 	if err != nil && !isChanged(err) {
 		return leftBehind(blocks.Affinities, a.name(), fmt.Sprintf("is left %q, and another client released its block meanwhile", state), err)

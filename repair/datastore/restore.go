@@ -124,7 +124,7 @@ func (w *Writer) recordInClaimed(ctx context.Context, doing string, ordinal int,
 }
 
 // claimWith claims a block that records all addresses in use from the start, because an
-// empty block could assign them at once. Their handles count the addresses first. If the
+// empty block could assign them immediately. Their handles count the addresses first. If the
 // host already owns the block, only the affinity is confirmed.
 func (w *Writer) claimWith(ctx context.Context, c claim, had *object, ordinal int, a repair.Allocation) error {
 	tree, err := w.newBlock(c)

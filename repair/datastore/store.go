@@ -35,7 +35,7 @@ type Store interface {
 	Allowed(ctx context.Context, verb string, r blocks.Resource) (ok bool, reason string, err error)
 }
 
-// Traits are what differs between datastores for Calico's own clients.
+// Traits holds the differences between datastores for Calico's own clients.
 type Traits struct {
 	// Group is the API group of Calico's objects.
 	Group string

@@ -54,7 +54,7 @@ var createFile = func(path string) (appendFile, error) {
 
 // Create prepares a new journal. The file must not exist. It is created with the first
 // recorded change, readable only by its owner. If its directory is not writable, Create
-// returns an error at once. If the file cannot be created later, the first change returns
+// returns an error immediately. If the file cannot be created later, the first change returns
 // the error and must not be sent.
 func Create(path string, h Header) (*Journal, error) {
 	h.APIVersion, h.Kind = audit.APIVersion, Kind

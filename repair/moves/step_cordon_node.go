@@ -81,7 +81,7 @@ func cordonForRehome(p *repair.Proposals) {
 	}
 }
 
-// cordon proposes to cordon a node, at once or under a condition, unless the node has our
+// cordon proposes to cordon a node, immediately or under a condition, unless the node has our
 // mark.
 func cordon(p *repair.Proposals, about repair.Concern, joins []repair.Guard, when, why string) {
 	n := nodeNamed(p.State, about.Target.Name)

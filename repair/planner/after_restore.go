@@ -19,7 +19,7 @@ import (
 // Blocker is unfinished work of an earlier stage: until it is done, a plan must not be applied.
 type Blocker struct {
 	Stage repair.Stage
-	// ID is equal in every reading that shows the same work; Why describes the work.
+	// ID identifies the work, the same in every reading. Why describes the work.
 	ID, Why string
 }
 
@@ -177,7 +177,7 @@ func unresolved(st *state.State) (out []work, refused []repair.Refusal) {
 	return out, refused
 }
 
-// restart asks the operator to give the user of an address another one.
+// restart asks the operator to give the user of an address a different address.
 func restart(st *state.State, u *state.LiveUse) remedies.Remedy {
 	const effect = "it gets an address of its own"
 	w := u.Pod

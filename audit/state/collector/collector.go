@@ -240,7 +240,7 @@ func (c collector) ofDeadNode(b *state.Block, host string) Prediction {
 	return c.after("no allocation of "+host+" has a pod", host, 0)
 }
 
-// after returns the prediction for an unused object of a node. The object is freed at once if the
+// after returns the prediction for an unused object of a node. The object is freed immediately if the
 // node no longer exists, else after the grace period. A minimum other than 0 applies even if the
 // grace period turns the collection off.
 func (c collector) after(why, node string, minimum time.Duration) Prediction {

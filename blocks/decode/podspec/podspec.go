@@ -19,7 +19,7 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Facts are what members of a pod's spec mean.
+// Facts holds the facts that members of a pod's spec state.
 type Facts struct {
 	Placement  *blocks.Placement
 	Scheduling *blocks.Scheduling
@@ -28,8 +28,8 @@ type Facts struct {
 	// Claimed is true if the pod uses a PersistentVolumeClaim, HostBound if it has a volume that is
 	// bound to its node.
 	Claimed, HostBound bool
-	// Env holds the environment variables of its containers; nil without any. It is "" for a value
-	// from another object.
+	// Env holds the environment variables of the containers; nil without any. A variable with a
+	// value from another object is "".
 	Env map[string]string
 	// Fault is the field that cannot be parsed, for a Reason; empty if all can.
 	Fault, Reason string

@@ -66,7 +66,7 @@ func (g graceFlag) check() error {
 	return nil
 }
 
-// arguments returns the flag after a blank, or "" for the default.
+// arguments returns the flag with a leading space, or "" for the default.
 func (g graceFlag) arguments() string {
 	if g.grace == state.DefaultGrace {
 		return ""

@@ -51,7 +51,7 @@ func addOutputFlags[T any](c *cobra.Command, f *outputFlags, formats view.Format
 }
 
 // viewOptions returns the output options for a source. more are further arguments that affect the
-// result, each with a leading blank. portable are those that also work on other machines.
+// result, each with a leading space. portable are those that also work on other machines.
 func (e env) viewOptions(from *source.Flags, more, portable string) view.Options {
 	_, etcd := from.OfEtcd()
 	return view.Options{

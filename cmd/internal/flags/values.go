@@ -45,8 +45,8 @@ func Changed(fs *pflag.FlagSet) []*pflag.Flag {
 	return out
 }
 
-// Arguments renders those of the named flags that differ from their default, quoted for a
-// shell, each after a blank.
+// Arguments renders those of the named flags that differ from their default, quoted for a shell,
+// each with a leading space.
 func Arguments(fs *pflag.FlagSet, names ...string) string {
 	var out strings.Builder
 	for _, name := range names {

@@ -262,7 +262,7 @@ func (f *Flags) PortableCluster() string { return flags.Arguments(f.ClusterFlags
 // clusterNames are the flags that identify the cluster and the user without paths.
 var clusterNames = []string{"context", "cluster", "user", "server", "as", "as-group", "as-uid", "tls-server-name"}
 
-// ClusterArguments returns the arguments that identify the cluster, each after a blank.
+// ClusterArguments returns the arguments that identify the cluster, each with a leading space.
 func (f *Flags) ClusterArguments() string {
 	out := ""
 	if f.CalicoConfig != "" {

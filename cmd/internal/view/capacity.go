@@ -199,7 +199,7 @@ func DemandLines(r *CapacityReport) (out []string) {
 	return out
 }
 
-// leftOf describes how many of the demand remain unmet.
+// leftOf describes how much of the demand remains unmet.
 func leftOf(n int) string {
 	if n == 0 {
 		return "; there is room for all"

@@ -239,7 +239,7 @@ func (p *printer) mapRows(m *blockmap.Pool, l mapLayout) {
 	}
 }
 
-// letter returns the letter of an owner, by index; a blank for none.
+// letter returns the letter of an owner, by index; a space for none.
 func letter(owner int) string {
 	if owner < 0 || owner >= 26 {
 		return " "

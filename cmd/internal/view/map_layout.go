@@ -46,9 +46,9 @@ func fit(m *blockmap.Pool, width, maxRows int, lettered bool) mapLayout {
 		l.lettered = lettered
 		cell := 1 // the glyph
 		if lettered {
-			cell += 2 // the letter, and a blank or the sign of a gap
+			cell += 2 // the letter, and a space or the sign of a gap
 		} else if m.Sparse {
-			cell++ // a blank or the sign of a gap
+			cell++ // a space or the sign of a gap
 		}
 		if l.marked {
 			cell++

@@ -128,7 +128,7 @@ func (p *printer) label(word, text string) {
 	}
 }
 
-// flow writes spans one after the other, separated by two blanks, and continues on an
+// flow writes spans one after the other, separated by two spaces, and continues on an
 // indented line if one does not fit.
 func (p *printer) flow(pieces ...span) {
 	var row []span
@@ -160,7 +160,7 @@ type Table struct {
 	Rows    [][]string
 	// noTitles omits the line of titles.
 	noTitles bool
-	// gap separates columns; empty means two blanks.
+	// gap separates columns; empty means two spaces.
 	gap string
 }
 

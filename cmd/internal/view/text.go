@@ -69,7 +69,7 @@ func widest[E any](list []E, text func(*E) string) int {
 	return n
 }
 
-// pad fills a text with blanks up to a width, on the left if right-aligned.
+// pad fills a text with spaces up to a width, on the left if right-aligned.
 func pad(s string, to int, right bool) string {
 	fill := strings.Repeat(" ", max(0, to-displayWidth(s)))
 	if right {

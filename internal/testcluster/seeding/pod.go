@@ -186,7 +186,7 @@ func (s *Seeder) TerminatePod(ctx context.Context, namespace, name string, relea
 	return nil
 }
 
-// DeletePod deletes a pod at once. Without release its addresses stay allocated and leak,
+// DeletePod deletes a pod immediately. Without release its addresses stay allocated and leak,
 // as when a node dies.
 func (s *Seeder) DeletePod(ctx context.Context, namespace, name string, release bool) error {
 	if release {

@@ -140,7 +140,8 @@ func (s *Seeder) Promises(ctx context.Context, seats, all []Seat, orders int, rn
 	return out, ctx.Err()
 }
 
-// someOrders returns so many random orders of some names; of fewer names than three, each.
+// someOrders returns n random orders of the names. For fewer than three names, it returns every
+// order.
 func someOrders(names []string, n int, rnd *rand.Rand) (out [][]string) {
 	if len(names) < 3 {
 		back := slices.Clone(names)
