@@ -53,11 +53,10 @@ func (r *Routing) confirmedOwners(a netip.Addr) map[string]netip.Prefix {
 }
 
 // unclaimed reports whether a node lacks the affinity that makes BIRD install a blackhole
-// for a block, as far as affinities were read. It returns false if none were: a file that holds none
-// probably lacks them.
+// for a block, as far as affinities were read. It returns false if files hold an empty list of them,
+// which is probably wrong.
 func (r *Routing) unclaimed(node string, cidr netip.Prefix) bool {
-	_, missing := r.s.Missing(blocks.Affinities)
-	if len(r.s.Affinities) == 0 && (missing || !r.s.Cluster.Live) {
+	if _, missing := r.s.Missing(blocks.Affinities); len(r.s.Affinities) == 0 && !missing && !r.s.Cluster.Live {
 		return false
 	}
 	return !slices.ContainsFunc(r.affinities().values[cidr], func(a *blocks.Affinity) bool {

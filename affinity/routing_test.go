@@ -256,6 +256,7 @@ func TestNeverDropped(t *testing.T) {
 		"an owner's in deletion":      {"block 10.0.0.0/26 a\naffinity 10.0.0.0/26 a state=pendingDeletion\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},
 		"no affinities in a cluster":  {"live\nblock 10.0.0.0/26 a\nalloc 10.0.0.5 node=b\n", verdict{unsure, "a has no affinity to block 10.0.0.0/26", "on a: ip route get 10.0.0.5"}},
 		"affinities were left out":    {"block 10.0.0.0/26 a\nalloc 10.0.0.5 node=b\n", verdict{dropped, "share AS", ""}},
+		"affinities were not read":    {"block 10.0.0.0/26 a\ngap blockaffinities forbidden\nalloc 10.0.0.5 node=b\n", verdict{unsure, "no affinity of a to block 10.0.0.0/26 was read", "which nodes have affinities"}},
 		"an affinity was not read":    {"block 10.0.0.0/26 a\naffinity 10.0.0.64/26 a\ngap blockaffinities name=x broken\nalloc 10.0.0.5 node=b\n", verdict{unsure, "no affinity of a to block 10.0.0.0/26 was read", "which nodes have affinities"}},
 		"a block in no pool":          {"block 10.9.0.0/26 a\naffinity 10.9.0.0/26 a\nalloc 10.9.0.5 node=b\n", verdict{unsure, "is in no pool", "ip route get 10.9.0.5"}},
 	} {

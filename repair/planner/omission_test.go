@@ -171,6 +171,7 @@ func TestOmissionsThatBrokeOnce(t *testing.T) {
 		{drawnDump{11, 313}, "undecodable field of ipamblocks"},
 		{drawnDump{11, 466}, "undecodable field of blockaffinities"},
 		{drawnDump{12, 16}, "undecodable one of blockaffinities"},
+		{drawnDump{12, 151}, "no blockaffinities"},
 	} {
 		if checkDrawn(t, x.dump, x.omission, map[string]int{}) == 0 {
 			t.Errorf("random state %d of seed %d has no omission %q", x.dump.state, x.dump.seed, x.omission)
