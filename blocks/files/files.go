@@ -3,32 +3,12 @@ package files
 import (
 	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
-	"io"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
-
-// FileOptions are options for reading files.
-type FileOptions struct {
-	// At is when the files were written, the reference time for ages. Zero means the
-	// takenAt of a saved snapshot, or else the newest time in any object. A time before the
-	// creation of an object, or before the recorded takenAt, is an error.
-	At time.Time
-	// Warn receives one line per warning, such as two versions of one object; may be nil.
-	Warn func(string)
-	// Budgets enables decoding of pods' labels, which PodDisruptionBudgets select by; see
-	// [blocks.Snapshot.BudgetsKnown]. Saved snapshots contain neither labels nor budgets.
-	Budgets bool
-	// WarnIgnored also warns of objects of kinds that an audit does not read.
-	WarnIgnored bool
-	// Record keeps the objects; may be nil.
-	Record *Recorder
-}
 
 // ReadFiles reads a sorted snapshot from files of Kubernetes objects: the output of
 // "kubectl get" with "-o yaml" or "-o json", or of "calico-audit snapshot". A path is a
@@ -89,17 +69,4 @@ func (f *fileReader) text(t text) error {
 		f.skipped++
 	}
 	return nil
-}
-
-// Decompress returns a reader that decompresses gzip, which it detects by its first bytes.
-func Decompress(in io.Reader) (io.Reader, error) {
-	buffered := bufio.NewReaderSize(in, 1<<16)
-	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
-		return buffered, nil
-	}
-	text, err := gzip.NewReader(buffered)
-	if err != nil {
-		return nil, fmt.Errorf("reading gzip: %w", err)
-	}
-	return text, nil
 }

@@ -9,37 +9,8 @@ import (
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
-	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
-
-// savedSnapshot tracks the current saved snapshot, from its SnapshotInfo to its SnapshotEnd
-// in one file. The zero value means that there is none.
-type savedSnapshot struct {
-	open    bool
-	takenAt time.Time
-	// counts are the numbers of objects that it claims to have; nil if an earlier version
-	// wrote it without counts.
-	counts map[blocks.Resource]int
-	seen   map[blocks.Resource]int
-	// last is the index in blocks.Resources of the latest kind; -1 at first. All objects of
-	// a kind are together, in that order. Without counts, only the order shows which kinds
-	// are complete.
-	last     int
-	disorder bool
-}
-
-func (s *savedSnapshot) count(res blocks.Resource) {
-	if !s.open {
-		return
-	}
-	s.seen[res]++
-	if s.counts == nil {
-		place := slices.Index(blocks.Resources, res)
-		s.disorder = s.disorder || place < s.last
-		s.last = place
-	}
-}
 
 // readSaved decodes a SnapshotInfo or SnapshotEnd into a struct, and parses its takenAt.
 func readSaved(o RawObject, kind string, into any, at *string) (takenAt time.Time, err error) {
@@ -148,24 +119,6 @@ func (f *fileReader) cutOff(resources []blocks.Resource, format string, args ...
 			f.info.gaps = append(f.info.gaps, blocks.Gap{Resource: res, Reason: cutOffReason + fmt.Sprintf(format, args...)})
 		}
 	}
-}
-
-// cutOffReason begins the reason of every gap from a truncated file.
-const cutOffReason = "cut off"
-
-// listed collects the kinds of a list's items.
-type listed struct {
-	kinds []*decode.Objects
-	// others is true if there are items of kinds that an audit does not read.
-	others bool
-}
-
-func (l *listed) add(k *decode.Objects) {
-	// Most lists have items of one kind.
-	if n := len(l.kinds); n > 0 && l.kinds[n-1] == k || slices.Contains(l.kinds, k) {
-		return
-	}
-	l.kinds = append(l.kinds, k)
 }
 
 // endList handles a list after its items. If it is a page of a longer list, as from the API

@@ -116,12 +116,6 @@ func (f *fileReader) nothing(paths []string) error {
 	return errors.New(text)
 }
 
-func (f *fileReader) warn(format string, args ...any) {
-	if f.opts.Warn != nil {
-		f.opts.Warn(fmt.Sprintf(format, args...))
-	}
-}
-
 // countOf formats a number of objects of a kind.
 func countOf(n int, kind string) string {
 	text := fmt.Sprintf("%d %s object", n, kind)
@@ -163,27 +157,6 @@ func (f *fileReader) chooseGroup() (group, reason string) {
 		return decode.GroupNative, "the files hold objects of this API group only"
 	}
 	return "", ""
-}
-
-// groupObjects holds the objects of one API group, by kind.
-type groupObjects map[*decode.Kind]*decode.Objects
-
-// of returns the objects of a kind.
-func (g groupObjects) of(k *decode.Kind) *decode.Objects {
-	if g[k] == nil {
-		g[k] = decode.NewObjects(k)
-	}
-	return g[k]
-}
-
-// empty reports whether no object was read.
-func (g groupObjects) empty() bool {
-	for _, o := range g {
-		if o.Found() {
-			return false
-		}
-	}
-	return true
 }
 
 // merge joins the objects of all groups. For each kind it takes the objects of the chosen group. If
@@ -340,12 +313,6 @@ func newer(a, b *blocks.Meta) bool {
 		return live
 	}
 	return a.WrittenAfter(b.Pin)
-}
-
-// seen reports whether the files show which objects of a kind exist: they hold one, an
-// empty List, or a snapshot that counted them.
-func (f *fileReader) seen(o *decode.Objects) bool {
-	return o.Found() || f.info.resources[o.Kind.Resource] || f.empty[o.Kind.Resource]
 }
 
 // assumes returns the assumption that the files hold all objects of the kinds that no snapshot has

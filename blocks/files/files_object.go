@@ -5,101 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 	"github.com/calico-audit/calico-audit/blocks/decode/parse"
 )
-
-// infoKind is the kind of the first object that "calico-audit snapshot" writes. The object records
-// the scope and the time of the reading. endKind is the kind of the last object.
-const (
-	infoKind = "SnapshotInfo"
-	endKind  = "SnapshotEnd"
-)
-
-// snapshotInfo summarises the SnapshotInfo objects of the files.
-type snapshotInfo struct {
-	// snapshots is their number; mixed is true if their times differ.
-	snapshots int
-	mixed     bool
-
-	takenAt  time.Time
-	apiGroup string
-	reason   string
-	// ageless is true if objects were in an etcd of Calico's own: see [blocks.Cluster].
-	ageless bool
-	// resources were read completely, even those without objects.
-	resources map[blocks.Resource]bool
-	// gaps are whole resources that could not be read.
-	gaps []blocks.Gap
-}
-
-// fileReader collects the objects of files.
-type fileReader struct {
-	opts FileOptions
-	// The current file, document, list and saved snapshot.
-	current  string
-	document int
-	list     listed
-	saved    savedSnapshot
-
-	// leftOut counts the files that were skipped because of their names; skipped counts the files,
-	// documents and messages that are not objects. why describes the first such document.
-	leftOut, skipped int
-	why              error
-	messages         []message
-	// clusters is the error for files of two clusters.
-	clusters error
-
-	core, crd, native groupObjects // by API group
-	ignored           map[string]int
-	// parts are the files of the objects of a kind, in order.
-	parts map[*decode.Objects][]part
-	// emptyLists are the Lists without items. empty are their kinds, if they belong to the API
-	// group that is read.
-	emptyLists map[emptyList]bool
-	empty      map[blocks.Resource]bool
-	ours       string // a command's output file in the input; empty if there is none
-	objects    int    // of kinds that an audit reads
-	newest     time.Time
-	info       snapshotInfo
-	// reader reads the envelopes of objects, and decoder the objects. Both are reused,
-	// because creating them costs more than reading an object.
-	reader  *parse.Reader
-	decoder decode.Decoder
-	kinds   map[string]*decode.Kind
-}
-
-// emptyList is a kind in a version of an API.
-type emptyList struct {
-	kind    *decode.Kind
-	version string
-}
-
-// part begins the objects of one file.
-type part struct {
-	from int
-	file string
-}
-
-func newFileReader(opts FileOptions) *fileReader {
-	f := &fileReader{opts: opts, reader: parse.New(nil), ignored: map[string]int{}, empty: map[blocks.Resource]bool{}, emptyLists: map[emptyList]bool{}, parts: map[*decode.Objects][]part{}, kinds: map[string]*decode.Kind{}, core: groupObjects{}, crd: groupObjects{}, native: groupObjects{}}
-	f.decoder = decode.Decoder{Strings: &decode.SharedStrings{}, Newest: &f.newest, PodLabels: opts.Budgets}
-	f.info.resources = map[blocks.Resource]bool{}
-	for _, k := range slices.Concat(decode.Kinds, decode.OnDemand) {
-		for _, name := range k.Names {
-			if !k.OfCalico() {
-				f.kinds[k.Version("")+"/"+name] = k
-				continue
-			}
-			f.kinds[decode.GroupCRD+"/"+name] = k
-			f.kinds[decode.GroupNative+"/"+name] = k
-		}
-	}
-	return f
-}
 
 // envelope identifies the type of an object.
 type envelope struct {
@@ -242,14 +152,4 @@ func (f *fileReader) decode(o RawObject, e envelope) error {
 		f.warn("%s ends within a line: is it cut off?", f.current)
 	}
 	return nil
-}
-
-func (f *fileReader) group(version string) groupObjects {
-	switch version {
-	case decode.GroupCRD:
-		return f.crd
-	case decode.GroupNative:
-		return f.native
-	}
-	return f.core
 }

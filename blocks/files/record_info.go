@@ -106,3 +106,6 @@ func plainReason(reason string) string {
 	}
 	return head + "it could not be read"
 }
+
+// cutOffReason begins the reason of every gap from a truncated file.
+const cutOffReason = "cut off"

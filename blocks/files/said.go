@@ -30,13 +30,6 @@ var (
 	notServed = regexp.MustCompile(`doesn't have a resource type|could not find the requested resource|no matches for kind`)
 )
 
-// message is a line that was saved instead of objects.
-type message struct {
-	resource blocks.Resource
-	file     string
-	text     string
-}
-
 // message keeps a message about a kind that an audit reads, and counts any other. The kind is in
 // the message, or in the name of the file.
 func (f *fileReader) message(text string) {

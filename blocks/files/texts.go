@@ -5,6 +5,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -262,4 +263,17 @@ func isArchive(name string) bool { return hasExtension(name, ".tar", ".tgz", ".z
 func hasExtension(name string, extensions ...string) bool {
 	name = strings.TrimSuffix(strings.ToLower(name), ".gz")
 	return slices.Contains(extensions, filepath.Ext(name))
+}
+
+// Decompress returns a reader that decompresses gzip, which it detects by its first bytes.
+func Decompress(in io.Reader) (io.Reader, error) {
+	buffered := bufio.NewReaderSize(in, 1<<16)
+	if magic, _ := buffered.Peek(2); string(magic) != "\x1f\x8b" {
+		return buffered, nil
+	}
+	text, err := gzip.NewReader(buffered)
+	if err != nil {
+		return nil, fmt.Errorf("reading gzip: %w", err)
+	}
+	return text, nil
 }
