@@ -11,13 +11,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// groupState is the datastore state in an API group's ClusterInformation.
-type groupState struct{ present, locked bool }
-
-// inUse reports whether Calico's components may write to the group. They create a
-// ClusterInformation when they start, and pause while it is locked.
-func (g groupState) inUse() bool { return g.present && !g.locked }
-
 // chooseOfBoth decides which API group Calico uses while both serve blocks, as during
 // kube-controllers' migration from the older to the newer group. The phase of the
 // DatastoreMigration decides; else the group that is not locked; else the group whose

@@ -89,3 +89,10 @@ func (c *serverClock) At(local time.Time) time.Time {
 	}
 	return c.dawn.Add(slices.Max(c.offsets) + local.Sub(c.origin)).UTC().Truncate(time.Second)
 }
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -14,53 +14,9 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
 
-// served is the result of discovering Calico's API groups.
-type served struct {
-	group  string // the group to read
-	reason string // why that group
-	// other is the second group that serves blocks; empty if there is none. otherLocked is
-	// true if its datastore is locked.
-	other       string
-	otherLocked bool
-	// inconclusive explains why it is unknown which of both groups Calico uses; else empty.
-	inconclusive string
-	// plurals are the resources that each API group serves. Nil means that the group exists
-	// but could not be queried; it then counts as serving all, and the list requests
-	// decide.
-	plurals map[string]map[string]bool
-	// neither is true if neither of Calico's groups is served.
-	neither bool
-	// streams is true if long lists should be read in one response.
-	streams bool
-}
-
 // errNoCalico means that the cluster has none of Calico's API groups.
 var errNoCalico = errors.New("no Calico found in the cluster: it serves neither API group " + decode.GroupCRD + " nor " + decode.GroupNative +
 	", which hold Calico's IPAM objects unless its datastore is etcd (then name it with --calico-config, or with calicoctl's environment)")
-
-// has reports whether a kind's resource can be listed.
-func (s *served) has(k *decode.Kind) bool {
-	if _, there := s.plurals[k.Beside]; k.Beside != "" && !there {
-		return false
-	}
-	plurals, there := s.plurals[k.Version(s.group)]
-	return k.Core || there && (plurals == nil || plurals[k.Plural(s.group)])
-}
-
-// absence returns the gap for a missing CRD. Optional kinds have no gap: if they are not
-// served, no objects exist.
-func (s *served) absence(k *decode.Kind) *decode.Objects {
-	none := decode.NewObjects(k)
-	if k.Optional {
-		return none
-	}
-	reason := "not served: the cluster has no CRD " + k.Plural(s.group) + " of " + s.group
-	if s.neither {
-		reason = "not served: the cluster has no CRDs of Calico, neither of " + decode.GroupCRD + " nor of " + decode.GroupNative
-	}
-	none.Gaps = []blocks.Gap{{Resource: k.Resource, Reason: reason}}
-	return none
-}
 
 // discover decides which API group to read.
 //
@@ -186,13 +142,4 @@ func (c *apiClient) streams(ctx context.Context) bool {
 	err := c.once(ctx, "/version", nil, "application/json", func(body io.Reader) error { return json.NewDecoder(body).Decode(&version) })
 	minor, _ := strconv.Atoi(strings.TrimRight(version.Minor, "+")) // some vendors report "33+"
 	return err == nil && version.Major == "1" && minor >= firstStreaming
-}
-
-func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
-	return c.get(ctx, path, nil, "application/json", func(body io.Reader) error {
-		if err := json.NewDecoder(body).Decode(into); err != nil {
-			return fmt.Errorf("the answer is not JSON of the expected form: %w", err)
-		}
-		return nil
-	})
 }

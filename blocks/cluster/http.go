@@ -2,111 +2,19 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
-	"os"
-	"sync/atomic"
 	"time"
-
-	"k8s.io/client-go/rest"
 
 	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 )
 
-// apiClient sends GET requests to an API server through client-go's REST client, without
-// its rate limit. It keeps track of whether the whole server is unavailable.
-type apiClient struct {
-	rest  *rest.RESTClient
-	pods  *rest.RESTClient // for requests to pods: follows no redirects, and ignores pods' clocks
-	clock *serverClock
-	wait  waits
-
-	errUnavailable atomic.Pointer[error] // why the server counts as unavailable; nil if it does not
-	compress       atomic.Bool           // the connection to the server is slow
-}
-
-// waits are the client's timeouts. Tests shorten them.
-type waits struct {
-	retry  []time.Duration // before each retry of a request
-	quiet  time.Duration   // without a byte, before a health probe
-	probe  time.Duration   // for the answer to a health probe
-	answer time.Duration   // without a byte from a healthy server, before the request fails
-}
-
-// defaultWaits end a reading within 15 seconds of the server's death, but tolerate a slow
-// server. The API server itself ends a list after 60 seconds.
-var defaultWaits = waits{
-	retry:  []time.Duration{250 * time.Millisecond, 500 * time.Millisecond, time.Second, 2 * time.Second},
-	quiet:  5 * time.Second,
-	probe:  5 * time.Second,
-	answer: 65 * time.Second,
-}
-
 // maxPage limits the size of a response in bytes.
 const maxPage = 1 << 30
-
-// newAPIClient returns a client. now replaces the server's clock until the first Date
-// header.
-func newAPIClient(cfg *rest.Config, now func() time.Time) (*apiClient, error) {
-	if now == nil {
-		now = time.Now
-	}
-	c := &apiClient{clock: newServerClock(now), wait: defaultWaits}
-	var err error
-	if c.rest, err = request.NewClient(cfg, request.Options{Saw: func(r *http.Response) { c.clock.saw(r.Header.Get("Date")) }}); err != nil {
-		return nil, err //nolint:wrapcheck // it says what failed
-	}
-	// The API server forwards the Date headers of pods.
-	c.pods, err = request.NewClient(cfg, request.Options{NoRedirects: true})
-	return c, err //nolint:wrapcheck // it says what failed
-}
-
-// host returns the server's address, for messages.
-func (c *apiClient) host() string { return c.rest.Get().URL().Host }
-
-// service returns the address of the API server if that is the cluster IP of its own Service,
-// which every pod has in its environment; else the zero value.
-func (c *apiClient) service() netip.Addr {
-	a, err := netip.ParseAddr(c.rest.Get().URL().Hostname())
-	own, ownErr := netip.ParseAddr(os.Getenv("KUBERNETES_SERVICE_HOST"))
-	if err != nil || ownErr != nil || a != own {
-		return netip.Addr{}
-	}
-	return a
-}
-
-// codeOf returns the status code of an API server's error; 0 for other errors.
-func codeOf(err error) int {
-	if s := request.StatusOf(err); s != nil {
-		return int(s.Code)
-	}
-	return 0
-}
-
-// retryAfter returns the wait that the server asked for in Retry-After.
-func retryAfter(err error) time.Duration {
-	if s := request.StatusOf(err); s != nil {
-		return s.RetryAfter()
-	}
-	return 0
-}
-
-func (c *apiClient) request(path string, query url.Values, accept string) *rest.Request {
-	r := c.rest.Get().AbsPath(path).SetHeader("Accept", accept).MaxRetries(len(c.wait.retry))
-	if !c.compress.Load() {
-		r.SetHeader("Accept-Encoding", "identity")
-	}
-	for name, values := range query {
-		for _, v := range values {
-			r.Param(name, v)
-		}
-	}
-	return r
-}
 
 // answer is a response body. It calls heard whenever bytes arrive, and keeps the read error.
 type answer struct {
@@ -210,4 +118,13 @@ func because(ctx context.Context, err error) error {
 		return cause
 	}
 	return request.WithoutURL(err)
+}
+
+func (c *apiClient) getJSON(ctx context.Context, path string, into any) error {
+	return c.get(ctx, path, nil, "application/json", func(body io.Reader) error {
+		if err := json.NewDecoder(body).Decode(into); err != nil {
+			return fmt.Errorf("the answer is not JSON of the expected form: %w", err)
+		}
+		return nil
+	})
 }

@@ -66,14 +66,3 @@ func (c *apiClient) markUnavailable(ctx context.Context, failed error) {
 		c.errUnavailable.CompareAndSwap(nil, &failed)
 	}
 }
-
-// apart returns a client that fails separately.
-func (c *apiClient) apart() *apiClient {
-	return &apiClient{rest: c.rest, pods: c.pods, clock: c.clock, wait: c.wait}
-}
-
-// reset clears the unavailable state and the clock's dates, before another reading.
-func (c *apiClient) reset() {
-	c.errUnavailable.Store(nil)
-	c.clock.reset()
-}

@@ -2,16 +2,16 @@ package cluster
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/connrotation"
 
@@ -125,25 +125,6 @@ func NewWatch(cfg *rest.Config, opts WatchOptions) (*Watch, error) {
 	return w, nil
 }
 
-// Run watches until ctx ends, and then returns nil. It retries forever. It returns an error
-// only if the watch is already running or has run.
-func (w *Watch) Run(ctx context.Context) error {
-	w.mu.Lock()
-	ran := w.running
-	w.running = true
-	w.mu.Unlock()
-	if ran {
-		return errors.New("watching the cluster: this watch runs already, or has run")
-	}
-	var probes sync.WaitGroup
-	probes.Go(func() { w.probeFor(ctx) })
-	w.discoverFor(ctx)
-	probes.Wait()
-	w.conns.CloseAll()
-	w.client.rest.Client.CloseIdleConnections()
-	return nil
-}
-
 // Changed delivers a signal after any change of the snapshot: its objects, its gaps or its
 // freshness time (TakenAt). Several changes may share one signal.
 func (w *Watch) Changed() <-chan struct{} { return w.changed }
@@ -166,26 +147,75 @@ func (w *Watch) Restarts() map[blocks.Resource]uint64 {
 	return maps.Clone(w.restarts)
 }
 
-// Reread is [Kubernetes.Reread]: it lists the given resources, and returns prev with their
-// objects replaced. It returns an error if Calico's API group has changed since prev.
-// Nodes' agents are not asked.
-func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, _ []string) (*blocks.Snapshot, error) {
-	w.rereading.Lock()
-	defer w.rereading.Unlock()
-	k := &Kubernetes{
-		client:   w.client.apart(),
-		pageSize: w.pageSize, whole: w.whole, override: w.override, elsewhere: w.elsewhere,
-	}
-	if err := k.discover(ctx); err != nil {
-		return nil, err
-	}
-	if !w.elsewhere && k.served.group != prev.Cluster.APIGroup {
-		w.rediscover()
-		return nil, fmt.Errorf("reading the cluster again: Calico's objects have moved from %s to %s", prev.Cluster.APIGroup, k.served.group)
-	}
-	return k.Reread(ctx, prev, rs)
-}
-
 // jitter returns a duration between three quarters of d and d, so that many watches do not
 // return to a server at once.
 func jitter(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
+
+// A session watches every kind in one API group. If Calico's objects move to the other
+// group, a new session replaces the old one once it has read every kind, so that no
+// snapshot mixes both.
+type session struct {
+	w      *Watch
+	cancel context.CancelFunc
+	kinds  []*reflector
+	done   sync.WaitGroup
+	began  time.Time
+
+	// Guarded by the watch's mutex: the served resources, and whether long lists should be
+	// read in one response.
+	served  *served
+	streams bool
+}
+
+// A reflector keeps the objects of one kind current through client-go's Reflector. It is
+// the Reflector's ListerWatcher and its store.
+type reflector struct {
+	w    *Watch
+	s    *session
+	kind *decode.Kind
+	wake chan struct{} // ends a pause
+	// reads is odd while the stream waits for bytes (see attentive). pending counts events
+	// that are decoded but not stored.
+	reads   atomic.Uint64
+	pending atomic.Int64
+
+	// Only the Reflector's goroutine uses these: a list whose watch is not open yet (may be
+	// nil), and the number of consecutive streams that failed.
+	listed   *listedObjects
+	failures int
+
+	// The following fields are guarded by the watch's mutex.
+	store     *decode.ObjectStore
+	known     bool                    // listed once, or known to be absent
+	absent    bool                    // known not to be served, or not permitted
+	missing   string                  // the reason; empty for an optional kind
+	revision  string                  // resourceVersion of the last event or bookmark
+	opened    time.Time               // when the stream started; zero without one
+	current   time.Time               // freshness time: the objects are current at least as of it
+	trouble   error                   // why no stream is open
+	doubt     error                   // why the last probe proved nothing
+	notBefore time.Time               // earliest time of the next probe, by Retry-After
+	unmet     string                  // resourceVersion of a list that the stream has not reached yet
+	unmetAt   time.Time               // time of that list's request
+	bookmarks bool                    // bookmarks have once reached a list in time
+	stalled   string                  // "not current since …" while the kind is stale
+	why       error                   // the cause of the staleness, if known
+	stop      context.CancelCauseFunc // ends the stream
+	conn      net.Conn                // the stream's connection, for HTTP/2
+}
+
+// listedObjects holds the result of a list, requested at began. To the Reflector it is a
+// single object, regardless of the number of records.
+type listedObjects struct {
+	metav1.PartialObjectMetadata
+	*lister
+	began time.Time
+}
+
+// A changedObject is the new state of an object.
+type changedObject struct {
+	metav1.PartialObjectMetadata
+	now *decode.Objects
+}
+
+func (w *Watch) rediscover() { notify(w.rediscovery) }

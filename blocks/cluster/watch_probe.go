@@ -276,10 +276,3 @@ func reached(revision, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(revision, other)
 	return err == nil && order >= 0
 }
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,57 +18,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
-
-// A reflector keeps the objects of one kind current through client-go's Reflector. It is
-// the Reflector's ListerWatcher and its store.
-type reflector struct {
-	w    *Watch
-	s    *session
-	kind *decode.Kind
-	wake chan struct{} // ends a pause
-	// reads is odd while the stream waits for bytes (see attentive). pending counts events
-	// that are decoded but not stored.
-	reads   atomic.Uint64
-	pending atomic.Int64
-
-	// Only the Reflector's goroutine uses these: a list whose watch is not open yet (may be
-	// nil), and the number of consecutive streams that failed.
-	listed   *listedObjects
-	failures int
-
-	// The following fields are guarded by the watch's mutex.
-	store     *decode.ObjectStore
-	known     bool                    // listed once, or known to be absent
-	absent    bool                    // known not to be served, or not permitted
-	missing   string                  // the reason; empty for an optional kind
-	revision  string                  // resourceVersion of the last event or bookmark
-	opened    time.Time               // when the stream started; zero without one
-	current   time.Time               // freshness time: the objects are current at least as of it
-	trouble   error                   // why no stream is open
-	doubt     error                   // why the last probe proved nothing
-	notBefore time.Time               // earliest time of the next probe, by Retry-After
-	unmet     string                  // resourceVersion of a list that the stream has not reached yet
-	unmetAt   time.Time               // time of that list's request
-	bookmarks bool                    // bookmarks have once reached a list in time
-	stalled   string                  // "not current since …" while the kind is stale
-	why       error                   // the cause of the staleness, if known
-	stop      context.CancelCauseFunc // ends the stream
-	conn      net.Conn                // the stream's connection, for HTTP/2
-}
-
-// listedObjects holds the result of a list, requested at began. To the Reflector it is a
-// single object, regardless of the number of records.
-type listedObjects struct {
-	metav1.PartialObjectMetadata
-	*lister
-	began time.Time
-}
-
-// A changedObject is the new state of an object.
-type changedObject struct {
-	metav1.PartialObjectMetadata
-	now *decode.Objects
-}
 
 var (
 	// errRelist means that a watch cannot resume where it ended.

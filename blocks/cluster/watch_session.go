@@ -3,28 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/calico-audit/calico-audit/blocks/cluster/request"
 	"github.com/calico-audit/calico-audit/blocks/decode"
 )
-
-// A session watches every kind in one API group. If Calico's objects move to the other
-// group, a new session replaces the old one once it has read every kind, so that no
-// snapshot mixes both.
-type session struct {
-	w      *Watch
-	cancel context.CancelFunc
-	kinds  []*reflector
-	done   sync.WaitGroup
-	began  time.Time
-
-	// Guarded by the watch's mutex: the served resources, and whether long lists should be
-	// read in one response.
-	served  *served
-	streams bool
-}
 
 // discoverFor repeats discovery, and starts a new session when the API group changes. It
 // returns when all sessions have ended.
@@ -177,8 +160,6 @@ func (s *session) settled() {
 	s.w.active, s.w.next = s, nil
 	s.w.dirty = true
 }
-
-func (w *Watch) rediscover() { notify(w.rediscovery) }
 
 // sharing returns the shared strings. If they hold many names of deleted objects, it returns an
 // empty set.

@@ -3,16 +3,12 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptrace"
 	"net/url"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -132,23 +128,6 @@ func (k *reflector) open(ctx context.Context, from string) (*stream, error) {
 	k.stop, k.conn = s.cancel, conn
 	notify(w.wakeProbe)
 	return s, nil
-}
-
-// open sends a GET request and returns the body, which the caller must close. For HTTP/2 it
-// also returns the connection, which all requests share; else nil.
-func (c *apiClient) open(ctx context.Context, path string, query url.Values, accept string) (io.ReadCloser, net.Conn, error) {
-	var conn atomic.Pointer[net.Conn]
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { conn.Store(&i.Conn) }})
-	body, err := request.Stream(ctx, c.request(path, query, accept).MaxRetries(0), nil)
-	if err != nil {
-		return nil, nil, err //nolint:wrapcheck // the caller does
-	}
-	if got := conn.Load(); got != nil {
-		if t, ok := (*got).(*tls.Conn); ok && t.ConnectionState().NegotiatedProtocol == "h2" {
-			return body, *got, nil
-		}
-	}
-	return body, nil, nil
 }
 
 // Decode returns the next event.

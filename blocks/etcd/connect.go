@@ -15,8 +15,11 @@ import (
 	"time"
 
 	"github.com/projectcalico/calico/libcalico-go/lib/apiconfig"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"go.etcd.io/etcd/client/pkg/v3/srv"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"google.golang.org/grpc/status"
+
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
@@ -230,3 +233,45 @@ func greet(ctx context.Context, at *url.URL, cfg *tls.Config) error {
 	_, err = conn.Read(make([]byte, 1))
 	return err
 }
+
+// failed returns the error of a failed reading: the endpoints, and the cause in terms of Calico's
+// configuration.
+func (c *Client) failed(err error) error {
+	why := err.Error()
+	if s, ok := status.FromError(err); ok {
+		why = s.Message()
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrAuthFailed):
+		why = "the user name or the password is wrong"
+	case errors.Is(err, rpctypes.ErrUserEmpty):
+		why = "it requires a user name and password (ETCD_USERNAME, ETCD_PASSWORD) or a client certificate"
+	case errors.Is(err, rpctypes.ErrPermissionDenied):
+		why = "the user may read none of Calico's keys: it needs the role of examples/etcd/role.sh"
+	case errors.Is(err, context.DeadlineExceeded):
+		why = "no answer in time"
+		if cause := c.reach(context.Background()); cause != nil { // the client hides why it waits
+			why += ": " + cause.Error()
+		}
+	}
+	return &readError{fmt.Sprintf("reading Calico's etcd at %s: %s", c.where, why), err}
+}
+
+// readError is the error of a failed reading, with its cause.
+type readError struct {
+	text  string
+	cause error
+}
+
+func (e *readError) Error() string { return e.text }
+
+func (e *readError) Unwrap() error { return e.cause }
+
+// Is reports whether etcd refused the user, which is a [blocks.ErrDenied].
+func (e *readError) Is(target error) bool {
+	return target == blocks.ErrDenied && (errors.Is(e.cause, rpctypes.ErrPermissionDenied) || errors.Is(e.cause, rpctypes.ErrAuthFailed) || errors.Is(e.cause, rpctypes.ErrUserEmpty))
+}
+
+// pageSize is the number of keys of a page. A page of blocks, the largest values, has some
+// 10 MB.
+const pageSize = 1000

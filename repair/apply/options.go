@@ -2,6 +2,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/calico-audit/calico-audit/repair"
@@ -45,3 +46,18 @@ type Options struct {
 	// Sleep waits; nil means a timer. It returns early with the context's error.
 	Sleep func(ctx context.Context, d time.Duration) error
 }
+
+// Reasons not to carry out a plan at all. Nothing has been written.
+var (
+	// ErrNoPlan: this version cannot read the plan.
+	ErrNoPlan = errors.New("this is not a plan that can be applied")
+	// ErrOtherCluster: the plan was made for another cluster, or the identity of one of the two is
+	// unknown. This cannot be forced.
+	ErrOtherCluster = errors.New("the plan is not for this cluster")
+	// ErrLocked: Calico's datastore is locked.
+	ErrLocked = errors.New("the datastore is locked")
+	// ErrStage: the plan is a stage of a repair after a restore, and an earlier stage is not done.
+	ErrStage = errors.New("it is not time for this plan")
+	// ErrUnread: the cluster could not be read.
+	ErrUnread = errors.New("the cluster could not be read")
+)

@@ -13,12 +13,6 @@ import (
 // finished.
 const maxTogether = 64
 
-// settled is the outcome of a step before its turn.
-type settled struct {
-	repair.Outcome
-	wrote bool
-}
-
 // takeAhead returns the outcome of a step that was settled ahead.
 func (x *run) takeAhead(s *repair.Step) repair.Outcome {
 	o := x.ahead[s.ID]
