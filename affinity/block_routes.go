@@ -137,11 +137,6 @@ func (s *search) holdsBetter(y *speaker, than *route) bool {
 	})
 }
 
-// within reports whether all cluster IDs of one route are among those of another.
-func within(a, b []string) bool {
-	return !slices.ContainsFunc(a, func(id string) bool { return !slices.Contains(b, id) })
-}
-
 // blockSearch returns a search for the ways of the routes to a node's blocks.
 func (ss *sessions) blockSearch(p *blocks.Pool, from *speaker) *search {
 	return &search{sessions: ss, user: from, whole: true, clients: map[*speaker][]*route{}, b: Borrowed{Addr: p.CIDR.Addr(), Pool: p, User: from.Name, hypothetical: true}}

@@ -6,24 +6,6 @@ import (
 	"strings"
 )
 
-// kindOfBlock is the kind of an obstacle; the most informative come first.
-type kindOfBlock int
-
-const (
-	blockExport kindOfBlock = iota
-	blockFilter
-	blockLoop
-	blockAS
-	blockMesh
-	blockReflect
-)
-
-// obstacle prevents a route from reaching the owner.
-type obstacle struct {
-	kind kindOfBlock
-	text string
-}
-
 func (s *search) block(k kindOfBlock, format string, args ...any) {
 	o := obstacle{k, fmt.Sprintf(format, args...)}
 	if !slices.Contains(s.obstacles, o) {

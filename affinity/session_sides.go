@@ -7,31 +7,6 @@ import (
 
 // This file determines how confd configures the two ends of a session.
 
-// side is the configuration of one end of a session.
-type side struct {
-	// by is the BGPPeer that configures it; nil for the mesh.
-	by *peering
-	// localAS and remoteAS are the AS numbers that the end presents and expects.
-	localAS, remoteAS uint32
-	// client is true if this end, a route reflector, treats the other as its client.
-	client bool
-	// allow is how often the end's own AS may appear in the path of a route.
-	allow   int
-	filters []string
-}
-
-func (s side) internal() bool { return s.localAS == s.remoteAS }
-
-// name returns the source of the session, for messages.
-func (s side) name() string {
-	if s.by == nil {
-		return "the node-to-node mesh"
-	}
-	return "BGPPeer " + quote(s.by.Name)
-}
-
-func quote(s string) string { return `"` + s + `"` }
-
 // sides returns the possible configurations of x for its session with y, without the mesh. If
 // several peerings have the same address, confd uses one of them: a global one if there is one,
 // else one for some nodes, else the reverse of one of y's. Among equals the choice is random, so
@@ -125,4 +100,10 @@ func (ss *sessions) hasSession(x *speaker) bool {
 		}
 	}
 	return false
+}
+
+// speaks reports whether a node has any BGP sessions of the family: without an address,
+// confd configures none.
+func (ss *sessions) speaks(sp *speaker) bool {
+	return !ss.r.off[sp.Name] && (!ss.recorded || addressOf(sp.Node, ss.family).IsValid())
 }

@@ -3,7 +3,6 @@ package affinity
 import (
 	"cmp"
 	"encoding/binary"
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,63 +11,6 @@ import (
 
 	"github.com/calico-audit/calico-audit/blocks"
 )
-
-// sessions holds the BGP sessions of one family, as confd configures them in BIRD (confd
-// pkg/backends/calico/client.go, updatePeersV1, and the bird templates).
-//
-// Sessions are not listed, because a mesh of 5,000 nodes has too many. Nodes that all rules
-// treat alike form a group, and results for one member apply to all. Sessions between two
-// nodes are computed on demand.
-type sessions struct {
-	r      *Routing
-	family blocks.Family
-	// recorded reports whether any node records an address of the family. If not, all nodes
-	// are assumed to have one.
-	recorded bool
-	// vteps reports whether any node has a VXLAN tunnel address of the family.
-	vteps bool
-	// mixed reports whether nodes have different AS numbers.
-	mixed bool
-	// meshed is the number of nodes in the node-to-node mesh.
-	meshed   int
-	peerings []*peering
-	speakers map[string]*speaker
-	groups   []*group
-	rules    rules
-}
-
-// peering is a BGPPeer with sessions of the family.
-type peering struct {
-	*blocks.BGPPeer
-	index int
-	// global peerings apply to every node, and take precedence over those for some nodes.
-	global bool
-	// router is the outside router that it names; invalid if it names nodes.
-	router netip.Addr
-}
-
-// speaker is a node with its BGP properties.
-type speaker struct {
-	*blocks.Node
-	as uint32
-	// local and remote are the peerings with the node at either end: as a node that the
-	// peering applies to, or as the peer.
-	local, remote bits
-	group         *group
-}
-
-// group holds nodes that are alike.
-type group struct {
-	members []*speaker
-	// routers are the members' sessions with outside routers.
-	routers []routerSides
-}
-
-// routerSides holds a node's configurations for sessions with one router.
-type routerSides struct {
-	router netip.Addr
-	sides  []side
-}
 
 func newSessions(r *Routing, f blocks.Family) *sessions {
 	ss := &sessions{r: r, family: f, speakers: make(map[string]*speaker, len(r.s.Nodes)), rules: newRules(r.s)}
@@ -108,14 +50,6 @@ func (ss *sessions) findPeerings() {
 		}
 		ss.peerings = append(ss.peerings, p)
 	}
-}
-
-func parsePeerIP(s string) (netip.Addr, bool) {
-	if host, _, err := net.SplitHostPort(s); err == nil {
-		s = host
-	}
-	a, err := netip.ParseAddr(s)
-	return a.Unmap(), err == nil
 }
 
 // matchPeerings determines the nodes at both ends of each peering. An invalid selector
@@ -189,10 +123,4 @@ func (ss *sessions) findGroups(all []*speaker) {
 		g.members = append(g.members, sp)
 		sp.group = g
 	}
-}
-
-// speaks reports whether a node has any BGP sessions of the family: without an address,
-// confd configures none.
-func (ss *sessions) speaks(sp *speaker) bool {
-	return !ss.r.off[sp.Name] && (!ss.recorded || addressOf(sp.Node, ss.family).IsValid())
 }

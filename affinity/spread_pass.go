@@ -148,3 +148,17 @@ func occurs(path []uint32, as uint32) int {
 	}
 	return n
 }
+
+// transits calls do for one node of each group that could forward a route.
+func (s *search) transits(do func(*speaker)) {
+	for _, g := range s.groups {
+		for _, sp := range g.members {
+			if _, keeps := s.confirmedOwners[sp.Name]; sp != s.owner && sp != s.user && !keeps {
+				if s.forwards(sp) {
+					do(sp)
+				}
+				break
+			}
+		}
+	}
+}

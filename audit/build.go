@@ -75,23 +75,6 @@ func nodeReport(h *state.NodeState, st *state.State) NodeReport {
 	return n
 }
 
-// Names returns the distinct results of name for the objects, sorted.
-func Names[T any](bs []*T, who func(*T) string) blocks.Names {
-	out := make([]string, 0, len(bs))
-	for _, b := range bs {
-		out = append(out, who(b))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
-func orEmpty[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
-}
-
 // AtOrAbove reports whether a finding is at least as severe as s.
 func (r *Report) AtOrAbove(s state.Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity >= s })

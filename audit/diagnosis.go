@@ -53,18 +53,6 @@ func diagnose(st *state.State, findings []Finding) []Diagnosis {
 	return out
 }
 
-// WithCommands returns a copy of the report with its commands rewritten by write.
-func (r *Report) WithCommands(write func(string) string) *Report {
-	out := *r
-	out.Diagnoses = DiagnosesWith(r.Diagnoses, write)
-	out.Findings = FindingsWith(r.Findings, write)
-	out.Muted = slices.Clone(r.Muted)
-	for i := range out.Muted {
-		out.Muted[i].Findings = FindingsWith(out.Muted[i].Findings, write)
-	}
-	return &out
-}
-
 // DiagnosesWith returns a copy of the diagnoses with the commands of their remedies
 // rewritten by write.
 func DiagnosesWith(ds []Diagnosis, write func(string) string) []Diagnosis {
@@ -101,38 +89,4 @@ func sortDiagnoses(ds []Diagnosis) {
 	slices.SortFunc(ds, func(a, b Diagnosis) int {
 		return cmp.Or(cmp.Compare(b.Severity, a.Severity), cmp.Compare(a.ID, b.ID))
 	})
-}
-
-// recount updates the counts of findings. It also removes dropped findings from the
-// diagnoses, and diagnoses without findings from the report.
-func (r *Report) recount() {
-	severities := map[string]state.Severity{}
-	r.Summary.FindingCounts = FindingCounts{Muted: r.Summary.Muted}
-	for i := range r.Findings {
-		f := &r.Findings[i]
-		*r.Summary.Of(f.Severity)++
-		severities[f.Fingerprint] = f.Severity
-	}
-	left := []Diagnosis{}
-	for _, d := range r.Diagnoses {
-		d.Severity = 0
-		d.Findings = slices.DeleteFunc(slices.Clone(d.Findings), func(f string) bool { return severities[f] == 0 })
-		for _, f := range d.Findings {
-			d.Severity = max(d.Severity, severities[f])
-		}
-		if len(d.Findings) > 0 {
-			left = append(left, d)
-		}
-	}
-	sortDiagnoses(left)
-	r.Diagnoses = left
-}
-
-// DiagnosisOf returns the diagnosis of a finding; nil if it has none.
-func (r *Report) DiagnosisOf(f *Finding) *Diagnosis {
-	i := slices.IndexFunc(r.Diagnoses, func(d Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
-	if i < 0 {
-		return nil
-	}
-	return &r.Diagnoses[i]
 }

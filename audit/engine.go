@@ -3,7 +3,6 @@ package audit
 import (
 	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -75,12 +74,4 @@ func (r *Result) sort() {
 	slices.SortStableFunc(r.Skipped, func(a, b Skipped) int {
 		return cmp.Or(strings.Compare(a.Check, b.Check), strings.Compare(a.Reason, b.Reason))
 	})
-}
-
-func subjectOrder(s state.Subject) netip.Prefix {
-	if a, err := netip.ParseAddr(s.IP); err == nil {
-		return netip.PrefixFrom(a, a.BitLen())
-	}
-	p, _ := netip.ParsePrefix(s.CIDR)
-	return p
 }

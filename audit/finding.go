@@ -88,3 +88,11 @@ func compareFindings(a, b Finding) int {
 		cmp.Compare(a.Fingerprint, b.Fingerprint),
 		cmp.Compare(a.Message, b.Message))
 }
+
+func subjectOrder(s state.Subject) netip.Prefix {
+	if a, err := netip.ParseAddr(s.IP); err == nil {
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	p, _ := netip.ParsePrefix(s.CIDR)
+	return p
+}

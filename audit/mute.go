@@ -164,15 +164,3 @@ func (m *Mutes) which(f *Finding, at time.Time) int {
 	}
 	return -1
 }
-
-// Mute moves the muted findings of a report to its Muted list, and updates the counts.
-func (r *Report) Mute(m *Mutes) {
-	var muted []Muted
-	r.Findings, muted = m.Apply(r.Findings, r.Cluster.TakenAt.Time)
-	r.Muted = append(r.Muted, muted...)
-	r.Summary.Muted = 0
-	for _, x := range r.Muted {
-		r.Summary.Muted += x.Count
-	}
-	r.recount()
-}

@@ -1,10 +1,8 @@
 package audit
 
 import (
-	"encoding/json"
-	"time"
+	"slices"
 
-	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/runway"
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -76,36 +74,6 @@ type ReportCluster struct {
 	Assumes []string `json:"assumes,omitempty"`
 }
 
-// Time is a time in a report: RFC 3339 in UTC, or "" if unknown.
-type Time struct{ time.Time }
-
-// String formats the time in RFC 3339, in UTC; "" for the zero time.
-func (t Time) String() string { return phrase.Time(t.Time) }
-
-// MarshalJSON implements json.Marshaler.
-func (t Time) MarshalJSON() ([]byte, error) { return json.Marshal(t.String()) }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (t *Time) UnmarshalJSON(b []byte) error {
-	var s string
-	if err := json.Unmarshal(b, &s); err != nil || s == "" {
-		return err
-	}
-	parsed, err := time.Parse(time.RFC3339Nano, s)
-	t.Time = parsed
-	return err
-}
-
-// FindingCounts counts findings by severity.
-type FindingCounts struct {
-	Critical int `json:"critical"`
-	Error    int `json:"error"`
-	Warning  int `json:"warning"`
-	Info     int `json:"info"`
-	// Muted counts the muted findings, which are in no other count.
-	Muted int `json:"muted,omitempty"`
-}
-
 // Summary counts findings by severity, and objects by kind.
 type Summary struct {
 	FindingCounts
@@ -115,22 +83,6 @@ type Summary struct {
 	Affinities  int `json:"affinities"`
 	Allocations int `json:"allocations"`
 	Handles     int `json:"handles"`
-}
-
-// Of returns a pointer to the count of a severity. For an invalid severity it returns a
-// throwaway count.
-func (c *FindingCounts) Of(severity state.Severity) *int {
-	switch severity {
-	case state.Critical:
-		return &c.Critical
-	case state.Error:
-		return &c.Error
-	case state.Warning:
-		return &c.Warning
-	case state.Info:
-		return &c.Info
-	}
-	return new(int)
 }
 
 // PoolReport is a pool with its counts.
@@ -188,4 +140,103 @@ type NodeReport struct {
 	// UnreadableBlocks counts blocks that could not be decoded and that the node owns or
 	// may own. No other number of the node includes them.
 	UnreadableBlocks int `json:"unreadableBlocks,omitempty"`
+}
+
+// BlockReport is a block with its counts. A healthy block has an owner and no conditions.
+type BlockReport struct {
+	CIDR string `json:"cidr"`
+	// Pool is the most specific pool that contains the block, else one that overlaps it;
+	// empty if there is neither.
+	Pool string `json:"pool"`
+	// Owner is the block's owner as Calico writes it: "host:NODE" or
+	// "virtual:load-balancer"; empty if it has none.
+	Owner string `json:"owner"`
+	// InUse counts the allocated addresses, including those in their cooldown and those that
+	// Windows nodes reserve. Cooling counts only those in their cooldown.
+	InUse   int `json:"inUse"`
+	Cooling int `json:"cooling,omitempty"`
+	// Available counts the addresses that can be assigned.
+	Available int `json:"available"`
+	// LentTo names the nodes that borrow addresses of the block. Lent counts those
+	// addresses.
+	LentTo []string `json:"lentTo,omitempty"`
+	Lent   int      `json:"lent,omitempty"`
+	// Conditions are the problems of the block, the worst first.
+	Conditions []Condition `json:"conditions,omitempty"`
+	// Releasable is true for an empty block that may be released now.
+	Releasable bool `json:"releasable,omitempty"`
+}
+
+// HostViewReport describes a host view of the audit.
+type HostViewReport struct {
+	Node    string `json:"node"`
+	TakenAt Time   `json:"takenAt"`
+	// Source is the file or pod that the view came from.
+	Source string `json:"source"`
+	// NoNode is true if the cluster has no node of that name. Only the view's addresses in
+	// use count then.
+	NoNode bool `json:"noNode,omitempty"`
+	// Agent is true for a view from an agent, false for a listing of routes.
+	Agent bool `json:"agent"`
+	// Namespaces and Routes count the usable parts of the view.
+	Namespaces int `json:"namespaces"`
+	Routes     int `json:"routes"`
+}
+
+// WithCommands returns a copy of the report with its commands rewritten by write.
+func (r *Report) WithCommands(write func(string) string) *Report {
+	out := *r
+	out.Diagnoses = DiagnosesWith(r.Diagnoses, write)
+	out.Findings = FindingsWith(r.Findings, write)
+	out.Muted = slices.Clone(r.Muted)
+	for i := range out.Muted {
+		out.Muted[i].Findings = FindingsWith(out.Muted[i].Findings, write)
+	}
+	return &out
+}
+
+// recount updates the counts of findings. It also removes dropped findings from the
+// diagnoses, and diagnoses without findings from the report.
+func (r *Report) recount() {
+	severities := map[string]state.Severity{}
+	r.Summary.FindingCounts = FindingCounts{Muted: r.Summary.Muted}
+	for i := range r.Findings {
+		f := &r.Findings[i]
+		*r.Summary.Of(f.Severity)++
+		severities[f.Fingerprint] = f.Severity
+	}
+	left := []Diagnosis{}
+	for _, d := range r.Diagnoses {
+		d.Severity = 0
+		d.Findings = slices.DeleteFunc(slices.Clone(d.Findings), func(f string) bool { return severities[f] == 0 })
+		for _, f := range d.Findings {
+			d.Severity = max(d.Severity, severities[f])
+		}
+		if len(d.Findings) > 0 {
+			left = append(left, d)
+		}
+	}
+	sortDiagnoses(left)
+	r.Diagnoses = left
+}
+
+// DiagnosisOf returns the diagnosis of a finding; nil if it has none.
+func (r *Report) DiagnosisOf(f *Finding) *Diagnosis {
+	i := slices.IndexFunc(r.Diagnoses, func(d Diagnosis) bool { return slices.Contains(d.Findings, f.Fingerprint) })
+	if i < 0 {
+		return nil
+	}
+	return &r.Diagnoses[i]
+}
+
+// Mute moves the muted findings of a report to its Muted list, and updates the counts.
+func (r *Report) Mute(m *Mutes) {
+	var muted []Muted
+	r.Findings, muted = m.Apply(r.Findings, r.Cluster.TakenAt.Time)
+	r.Muted = append(r.Muted, muted...)
+	r.Summary.Muted = 0
+	for _, x := range r.Muted {
+		r.Summary.Muted += x.Count
+	}
+	r.recount()
 }

@@ -32,31 +32,6 @@ func (c Condition) Broken() bool {
 	return c == BlockCorrupt || c == BlockOverlap || c == BlockDeleted
 }
 
-// BlockReport is a block with its counts. A healthy block has an owner and no conditions.
-type BlockReport struct {
-	CIDR string `json:"cidr"`
-	// Pool is the most specific pool that contains the block, else one that overlaps it;
-	// empty if there is neither.
-	Pool string `json:"pool"`
-	// Owner is the block's owner as Calico writes it: "host:NODE" or
-	// "virtual:load-balancer"; empty if it has none.
-	Owner string `json:"owner"`
-	// InUse counts the allocated addresses, including those in their cooldown and those that
-	// Windows nodes reserve. Cooling counts only those in their cooldown.
-	InUse   int `json:"inUse"`
-	Cooling int `json:"cooling,omitempty"`
-	// Available counts the addresses that can be assigned.
-	Available int `json:"available"`
-	// LentTo names the nodes that borrow addresses of the block. Lent counts those
-	// addresses.
-	LentTo []string `json:"lentTo,omitempty"`
-	Lent   int      `json:"lent,omitempty"`
-	// Conditions are the problems of the block, the worst first.
-	Conditions []Condition `json:"conditions,omitempty"`
-	// Releasable is true for an empty block that may be released now.
-	Releasable bool `json:"releasable,omitempty"`
-}
-
 // Prefix returns the block's CIDR; the zero Prefix if it cannot be parsed.
 func (b *BlockReport) Prefix() netip.Prefix {
 	p, err := netip.ParsePrefix(b.CIDR)

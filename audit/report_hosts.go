@@ -5,22 +5,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// HostViewReport describes a host view of the audit.
-type HostViewReport struct {
-	Node    string `json:"node"`
-	TakenAt Time   `json:"takenAt"`
-	// Source is the file or pod that the view came from.
-	Source string `json:"source"`
-	// NoNode is true if the cluster has no node of that name. Only the view's addresses in
-	// use count then.
-	NoNode bool `json:"noNode,omitempty"`
-	// Agent is true for a view from an agent, false for a listing of routes.
-	Agent bool `json:"agent"`
-	// Namespaces and Routes count the usable parts of the view.
-	Namespaces int `json:"namespaces"`
-	Routes     int `json:"routes"`
-}
-
 // HostGapReport is a host view that could not be read, or that proves less than it should.
 type HostGapReport struct {
 	Node   string `json:"node,omitempty"`

@@ -1,7 +1,6 @@
 package blocks
 
 import (
-	"encoding/binary"
 	"math/big"
 	"net/netip"
 
@@ -289,21 +288,6 @@ func subtract(set, minus *netipx.IPSet) *netipx.IPSet {
 	b.RemoveSet(minus)
 	out, _ := b.IPSet()
 	return out
-}
-
-func addrInt(a netip.Addr) *big.Int {
-	if a.Is4() {
-		b := a.As4()
-		return new(big.Int).SetUint64(uint64(binary.BigEndian.Uint32(b[:])))
-	}
-	b := a.As16()
-	return new(big.Int).SetBytes(b[:])
-}
-
-// intAddr reverses addrInt. The result has the address family of like.
-func intAddr(n *big.Int, like netip.Prefix) netip.Addr {
-	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, like.Addr().BitLen()/8)))
-	return a
 }
 
 // PrefixContains reports whether inner lies fully within outer.

@@ -1,6 +1,7 @@
 package blocks
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/big"
 	"net/netip"
@@ -107,4 +108,19 @@ func (c *Count) UnmarshalJSON(b []byte) error {
 	}
 	c.big = n
 	return nil
+}
+
+func addrInt(a netip.Addr) *big.Int {
+	if a.Is4() {
+		b := a.As4()
+		return new(big.Int).SetUint64(uint64(binary.BigEndian.Uint32(b[:])))
+	}
+	b := a.As16()
+	return new(big.Int).SetBytes(b[:])
+}
+
+// intAddr reverses addrInt. The result has the address family of like.
+func intAddr(n *big.Int, like netip.Prefix) netip.Addr {
+	a, _ := netip.AddrFromSlice(n.FillBytes(make([]byte, like.Addr().BitLen()/8)))
+	return a
 }

@@ -146,11 +146,3 @@ type Reservation struct {
 func (r *Reservation) CoversBlockOf(p *Pool) bool {
 	return slices.ContainsFunc(r.CIDRs, func(c netip.Prefix) bool { return c.Bits() <= p.BlockSize && c.Overlaps(p.CIDR) })
 }
-
-// TunnelOfOne reports whether a node still has to take a tunnel address that only one of two
-// pools gives.
-func (s *Snapshot) TunnelOfOne(p, q *Pool) bool {
-	return slices.ContainsFunc(TunnelTypes, func(kind string) bool {
-		return p.GivesTunnel(kind) != q.GivesTunnel(kind) && slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.LacksTunnel(kind) })
-	})
-}

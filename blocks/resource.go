@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -175,3 +176,6 @@ func (r Ref) All() bool { return r == Ref{Resource: r.Resource} }
 // ErrDenied means that the API server rejects the credentials (401) or denies the request
 // (403). A retry does not help.
 var ErrDenied = errors.New("the API server refuses this account")
+
+// Prefix is the CIDR of a pool or block, always masked (without host bits).
+type Prefix = netip.Prefix

@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// Prefix is the CIDR of a pool or block, always masked (without host bits).
-type Prefix = netip.Prefix
-
 // Snapshot is one reading of a cluster. Its slices are unordered until [Snapshot.Sort]. A
 // cluster may have a hundred thousand handles and pods, so these are pointers and snapshots
 // share unchanged ones. To change such a record, replace it with a copy.
@@ -189,3 +186,11 @@ func (s *Snapshot) Unreadable(r Resource) []Gap {
 
 // Complete reports whether the snapshot has all the data that verdicts need.
 func (s *Snapshot) Complete() bool { return len(Untolerated(s.Gaps)) == 0 }
+
+// TunnelOfOne reports whether a node still has to take a tunnel address that only one of two
+// pools gives.
+func (s *Snapshot) TunnelOfOne(p, q *Pool) bool {
+	return slices.ContainsFunc(TunnelTypes, func(kind string) bool {
+		return p.GivesTunnel(kind) != q.GivesTunnel(kind) && slices.ContainsFunc(s.Nodes, func(n Node) bool { return n.LacksTunnel(kind) })
+	})
+}

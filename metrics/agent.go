@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-json-experiment/json"
+
 	jsonv1 "github.com/go-json-experiment/json/v1"
 	"golang.org/x/sync/singleflight"
 
@@ -207,4 +210,37 @@ func writeView(w io.Writer, v *blocks.HostView) error {
 	}
 	_, err := io.WriteString(w, "\n")
 	return err
+}
+
+// samples returns the metrics of the last scan, without starting one.
+func (a *Agent) samples() (out samples) {
+	a.mu.Lock()
+	view, duration, scans, failures := a.view, a.duration, a.scans, a.failures
+	a.mu.Unlock()
+
+	out.add(agentBuild, 1, a.Build.Version, a.Build.Revision, a.Build.GoVersion)
+	out.add(agentScans, float64(scans))
+	out.add(agentFails, float64(failures))
+	if scans > 0 {
+		out.add(agentTook, duration.Seconds())
+	}
+	if view == nil {
+		return out
+	}
+	out.add(agentTaken, float64(view.TakenAt.UnixMilli())/1000)
+	out.add(agentGaps, float64(len(view.Gaps)))
+	routes, blackholes := countRoutes(view.Routes)
+	for _, k := range slices.SortedFunc(maps.Keys(routes), func(a, b routeKind) int {
+		return cmp.Or(cmp.Compare(a.protocol, b.protocol), cmp.Compare(a.kind, b.kind))
+	}) {
+		out.add(agentRoutes, float64(routes[k]), k.kind, k.protocol)
+	}
+	addresses, stuck := countNamespaces(view.Namespaces)
+	out.add(agentSpaces, float64(len(view.Namespaces)))
+	for _, family := range []blocks.Family{blocks.IPv4, blocks.IPv6} {
+		out.add(agentBlackholes, float64(blackholes[family]), family.String())
+		out.add(agentAddresses, float64(addresses[family]), family.String())
+	}
+	out.add(agentStuck, float64(stuck))
+	return out
 }

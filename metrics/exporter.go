@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -85,19 +84,6 @@ const (
 	DefaultMaxAge   = 5 * time.Minute
 )
 
-// Exporter audits a watched cluster after each change, and serves the last audit. HTTP
-// requests never reach the cluster.
-type Exporter struct {
-	ExporterOptions
-
-	current  atomic.Pointer[Audit]
-	audits   atomic.Uint64
-	errors   atomic.Uint64
-	readings atomic.Uint64
-	// pages limits the pages that are rendered at the same time.
-	pages chan struct{}
-}
-
 // maxPages limits concurrent renderings. A page of a large cluster takes as much memory as
 // an audit.
 const maxPages = 2
@@ -134,32 +120,10 @@ var errEnded = errors.New("it ended by itself")
 // Current returns the last audit; nil before the first.
 func (e *Exporter) Current() *Audit { return e.current.Load() }
 
-// Audit is the result of one audit. It is never changed.
-type Audit struct {
-	// Report is the report as "calico-audit report" would print it, with muted findings
-	// apart.
-	Report *audit.Report
-
-	// seen is the local time when the state's TakenAt was first seen.
-	seen time.Time
-	// samples are the metrics that change only with an audit.
-	samples samples
-	// usage computes the report's Usage on first use.
-	usage func() audit.Usage
+func staleReason(a *Audit, age time.Duration) string {
+	return fmt.Sprintf("the data is from %s, %s old: the API server or one of its watches does not respond",
+		a.Report.Cluster.TakenAt.String(), age.Round(time.Second))
 }
 
-// checkRun records the run of one check.
-type checkRun struct {
-	id        string
-	took      time.Duration
-	evaluated bool
-}
-
-// staleFor returns how long ago the state was last known to be current if that exceeds MaxAge, else
-// 0.
-func (e *Exporter) staleFor(a *Audit) time.Duration {
-	if age := time.Since(a.seen); age > e.MaxAge {
-		return age
-	}
-	return 0
-}
+// staleResource is the pseudo-resource of the gap for a stale state.
+const staleResource blocks.Resource = "cluster"

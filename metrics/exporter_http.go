@@ -2,15 +2,9 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
-	"time"
-
-	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // Handler serves metrics and the report of the last audit, as HTML, text and JSON. The
@@ -81,25 +75,4 @@ func (e *Exporter) unready() string {
 		return staleReason(a, age)
 	}
 	return ""
-}
-
-func staleReason(a *Audit, age time.Duration) string {
-	return fmt.Sprintf("the data is from %s, %s old: the API server or one of its watches does not respond",
-		a.Report.Cluster.TakenAt.String(), age.Round(time.Second))
-}
-
-// staleResource is the pseudo-resource of the gap for a stale state.
-const staleResource blocks.Resource = "cluster"
-
-// reportOf returns the report of an audit, marked as incomplete if the state has become too
-// old.
-func (e *Exporter) reportOf(a *Audit) *audit.Report {
-	age := e.staleFor(a)
-	if age == 0 {
-		return a.Report
-	}
-	old := *a.Report
-	old.Complete = false
-	old.Gaps = append(slices.Clone(old.Gaps), blocks.Gap{Resource: staleResource, Reason: staleReason(a, age)})
-	return &old
 }

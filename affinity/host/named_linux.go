@@ -2,12 +2,9 @@ package host
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -87,66 +84,4 @@ func (s *scan) enterUnheld() {
 	if len(denied) > 0 {
 		s.spaceGap("the addresses of network namespaces that no process holds may not be read (it takes CAP_SYS_ADMIN to enter them): %s", few(denied))
 	}
-}
-
-// open opens a namespace's file. The error is [fs.ErrNotExist] if the path now leads to
-// another namespace or to none.
-func (sp *space) open() (*os.File, error) {
-	f, err := os.Open(sp.path)
-	if err != nil {
-		return nil, err
-	}
-	var st unix.Stat_t
-	if err = unix.Fstat(int(f.Fd()), &st); err != nil {
-		err = &fs.PathError{Op: "stat", Path: sp.path, Err: err}
-	} else if st.Ino != sp.inode {
-		err = fs.ErrNotExist
-	}
-	if err != nil {
-		_ = f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-func (s *scan) addressesWithin(file *os.File) (addresses []netip.Prefix, err error) {
-	onThread(func() {
-		if err = unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
-			err = fmt.Errorf("entering it: %w", err)
-			return
-		}
-		k, openErr := openKernel()
-		if err = openErr; err != nil {
-			return
-		}
-		defer k.Close()
-		var kept bool
-		addresses, kept, err = steady(s.ctx, func() ([]netip.Prefix, error) { return listAddresses(k) })
-		if err == nil && !kept {
-			err = errors.New("they kept changing")
-		}
-	})
-	return addresses, err
-}
-
-// onThread runs f on a separate thread, which ends afterwards, so that no other code runs
-// in a namespace that f enters.
-//
-// It never uses the process's first thread. That thread cannot end before the process, and
-// /proc/PID shows its namespace as the process's: the program would hold a pod's namespace
-// forever and appear in it.
-func onThread(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			onThread(f) // this thread is locked, so the next call gets another
-			runtime.UnlockOSThread()
-			return
-		}
-		f()
-		// Not unlocked, so the thread ends with the goroutine.
-	}()
-	<-done
 }

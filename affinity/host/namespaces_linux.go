@@ -8,52 +8,10 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
-
-// space holds the facts about one network namespace.
-type space struct {
-	inode     uint64
-	name      string // its file name in a directory of named namespaces
-	path      string // a file that leads to it; may be empty
-	processes []process
-	addresses []netip.Prefix
-	// peerID is the ID of the namespace in the node's own namespace. noPeer means that it
-	// has none, so no veth pair leads there; peerUnknown means that it could not be
-	// determined.
-	peerID int
-	// read is true if it was read, or could not be read, through a process.
-	read bool
-	container
-}
-
-const (
-	noPeer      = -1
-	peerUnknown = -2
-)
-
-// space returns the namespace with an inode, and creates it if necessary.
-func (s *scan) space(inode uint64) *space {
-	if s.spaces[inode] == nil {
-		s.spaces[inode] = &space{inode: inode, peerID: peerUnknown}
-	}
-	return s.spaces[inode]
-}
-
-// label returns the namespace's name, or its inode if it has none.
-func (sp *space) label() string { return cmp.Or(sp.name, strconv.FormatUint(sp.inode, 10)) }
-
-func inodeOf(path string) (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Stat(path, &st); err != nil {
-		return 0, &fs.PathError{Op: "stat", Path: path, Err: err}
-	}
-	return st.Ino, nil
-}
 
 // rounds limits the listings of processes. If a process ends before it is read, it may have
 // left its namespaces to new processes, which another listing finds.
@@ -125,24 +83,6 @@ func (s *scan) readThroughProcesses() (ended bool, err error) {
 	return ended, nil
 }
 
-func listAddresses(k *netlink.Handle) ([]netip.Prefix, error) {
-	all, err := k.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
-		return nil, err
-	}
-	var out []netip.Prefix
-	for _, a := range all {
-		if a.IPNet == nil {
-			continue
-		}
-		addr, ok := netip.AddrFromSlice(a.IP)
-		if bits, _ := a.Mask.Size(); ok {
-			out = append(out, netip.PrefixFrom(addr.Unmap(), bits))
-		}
-	}
-	return tidyAddresses(out), nil
-}
-
 // readSpace reads a namespace through one of its processes. It returns false if all of them
 // have ended.
 func (s *scan) readSpace(sp *space) bool {
@@ -207,19 +147,6 @@ func (s *scan) readThrough(sp *space, dir string) error {
 	sp.addresses = append(parseFibTrie(trie), parseIfInet6(inet6)...)
 	sp.peerID = s.peerID(ns)
 	return nil
-}
-
-// peerID returns the ID of a namespace in the node's own namespace. It never assigns an ID,
-// because that would be a write.
-func (s *scan) peerID(ns *os.File) int {
-	id, err := s.kernel.GetNetNsIdByFd(int(ns.Fd()))
-	switch {
-	case err != nil:
-		return peerUnknown
-	case id < 0:
-		return noPeer
-	}
-	return id
 }
 
 // identify determines the container of the namespace's oldest process. In a pod that is

@@ -163,13 +163,6 @@ func (s *ruleSet) add(m []byte) error {
 	return nil
 }
 
-// texts converts kernel numbers to strings. Equal strings share memory, because a node may
-// have very many routes through few gateways.
-type texts struct {
-	links    map[int]string
-	gateways map[netip.Addr]string
-}
-
 // route converts a route for a view; of several next hops it keeps the first. It returns
 // false if the route is not to an IP network.
 func (t *texts) route(r *netlink.Route) (blocks.HostRoute, bool) {

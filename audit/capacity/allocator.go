@@ -338,3 +338,39 @@ func (a *Allocator) poolAt(addr netip.Addr) *pool {
 	}
 	return nil
 }
+
+// eligible holds the pools for a request: selecting are the pools that select the node and
+// the namespace, and allowed those that also allow the use.
+type eligible struct {
+	selecting, allowed []*pool
+	refusal            Assigned
+	// mine holds the node's affinities in the allowed pools; the first full ones have no room. Both
+	// are valid while the node's count of changes equals changes.
+	mine          []*claim
+	full, changes int
+}
+
+// eligibleKey identifies the pools of a request that names none, for one node.
+type eligibleKey struct {
+	family    blocks.Family
+	use       blocks.Use
+	namespace *blocks.Namespace
+}
+
+// Assigned is the result of a request.
+type Assigned struct {
+	// Addr is the assigned address, invalid if there is none. Block is its block and Owner
+	// the block's owner.
+	Addr  netip.Addr
+	Block netip.Prefix
+	Owner blocks.Owner
+	// Claimed is true if the node claimed the block for this request.
+	Claimed bool
+	// Limit and Reason explain why the node got no address from its own blocks; empty if it
+	// did.
+	Limit  Limit
+	Reason string
+	// Again is true if the request failed on a half-deleted affinity, and removed it. A
+	// retry gets further.
+	Again bool
+}

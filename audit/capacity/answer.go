@@ -176,3 +176,21 @@ type Point struct {
 	Blocks       int `json:"blocks"`
 	WithoutBlock int `json:"withoutBlock"`
 }
+
+// Demand is the unmet demand of today's cluster. A simulation serves it before the
+// scenario.
+type Demand struct {
+	// Pods counts the pods that wait for an address. Nodes counts the nodes without a block
+	// for their next pod.
+	Pods  int `json:"waitingPods"`
+	Nodes int `json:"nodesWithoutBlock"`
+	// PodsLeft counts the waiting pods that get no address from their own node's blocks.
+	// NodesLeft lists the nodes that get no block. First is the first of these events; nil
+	// if everyone is served.
+	PodsLeft  int      `json:"waitingPodsLeft"`
+	NodesLeft []string `json:"nodesWithoutBlockLeft,omitempty"`
+	First     *Event   `json:"firstLeft,omitempty"`
+}
+
+// served reports whether every pod and node of the demand was served.
+func (d *Demand) served() bool { return d.PodsLeft+len(d.NodesLeft) == 0 }

@@ -22,47 +22,11 @@ type Request struct {
 	Pools []netip.Prefix
 }
 
-// Assigned is the result of a request.
-type Assigned struct {
-	// Addr is the assigned address, invalid if there is none. Block is its block and Owner
-	// the block's owner.
-	Addr  netip.Addr
-	Block netip.Prefix
-	Owner blocks.Owner
-	// Claimed is true if the node claimed the block for this request.
-	Claimed bool
-	// Limit and Reason explain why the node got no address from its own blocks; empty if it
-	// did.
-	Limit  Limit
-	Reason string
-	// Again is true if the request failed on a half-deleted affinity, and removed it. A
-	// retry gets further.
-	Again bool
-}
-
 // Own reports whether the address is from a block of the requesting node.
 func (r Assigned) Own(node string) bool { return r.Addr.IsValid() && r.Owner.Node() == node }
 
 func refused(l Limit, format string, a ...any) Assigned {
 	return Assigned{Limit: l, Reason: fmt.Sprintf(format, a...)}
-}
-
-// eligibleKey identifies the pools of a request that names none, for one node.
-type eligibleKey struct {
-	family    blocks.Family
-	use       blocks.Use
-	namespace *blocks.Namespace
-}
-
-// eligible holds the pools for a request: selecting are the pools that select the node and
-// the namespace, and allowed those that also allow the use.
-type eligible struct {
-	selecting, allowed []*pool
-	refusal            Assigned
-	// mine holds the node's affinities in the allowed pools; the first full ones have no room. Both
-	// are valid while the node's count of changes equals changes.
-	mine          []*claim
-	full, changes int
 }
 
 // Assign assigns an address (libcalico-go ipam/ipam.go, autoAssign).

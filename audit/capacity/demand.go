@@ -2,30 +2,11 @@ package capacity
 
 import (
 	"cmp"
-	"net/netip"
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
 )
-
-// Demand is the unmet demand of today's cluster. A simulation serves it before the
-// scenario.
-type Demand struct {
-	// Pods counts the pods that wait for an address. Nodes counts the nodes without a block
-	// for their next pod.
-	Pods  int `json:"waitingPods"`
-	Nodes int `json:"nodesWithoutBlock"`
-	// PodsLeft counts the waiting pods that get no address from their own node's blocks.
-	// NodesLeft lists the nodes that get no block. First is the first of these events; nil
-	// if everyone is served.
-	PodsLeft  int      `json:"waitingPodsLeft"`
-	NodesLeft []string `json:"nodesWithoutBlockLeft,omitempty"`
-	First     *Event   `json:"firstLeft,omitempty"`
-}
-
-// served reports whether every pod and node of the demand was served.
-func (d *Demand) served() bool { return d.PodsLeft+len(d.NodesLeft) == 0 }
 
 // waiting returns a node's pods that wait for any address from Calico.
 func waiting(st *state.State, h *state.NodeState) []*blocks.Workload {
@@ -132,35 +113,4 @@ func (r *run) claimed(node string, got Assigned) {
 		n := r.node(node)
 		n.Claimed = append(n.Claimed, got.Block)
 	}
-}
-
-// serveFrom serves the demand from one pool, as if no other pool existed, and returns the
-// number of claimed blocks.
-func serveFrom(a *Allocator, st *state.State, p *state.Pool) (claimed int) {
-	assign := func(node string, keep bool) {
-		request := Request{Node: node, Family: p.Family(), Use: blocks.UseWorkload, Pools: []netip.Prefix{p.CIDR}}
-		got := a.Assign(request)
-		if got.Again {
-			got = a.Assign(request)
-		}
-		if got.Claimed {
-			claimed++
-		}
-		if !keep && got.Addr.IsValid() {
-			a.Release(got.Block, got.Addr)
-		}
-	}
-	for _, h := range st.NodeStates {
-		if h.Node != nil && p.SelectsNode(h.Node) && p.Automatic && slices.Contains(lacking(h, nil), p.Family()) {
-			assign(h.Name, false)
-		}
-	}
-	for _, h := range st.NodeStates {
-		for _, w := range waiting(st, h) {
-			if h.Node != nil && slices.Contains(st.PodPools(w, h.Node, p.Family()), p) {
-				assign(h.Name, true)
-			}
-		}
-	}
-	return claimed
 }

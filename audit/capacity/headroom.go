@@ -3,6 +3,7 @@ package capacity
 import (
 	"container/heap"
 	"net/netip"
+	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/blocks"
@@ -156,4 +157,35 @@ func usersOf(st *state.State, p *state.Pool) (all fillings) {
 		return idle
 	}
 	return all
+}
+
+// serveFrom serves the demand from one pool, as if no other pool existed, and returns the
+// number of claimed blocks.
+func serveFrom(a *Allocator, st *state.State, p *state.Pool) (claimed int) {
+	assign := func(node string, keep bool) {
+		request := Request{Node: node, Family: p.Family(), Use: blocks.UseWorkload, Pools: []netip.Prefix{p.CIDR}}
+		got := a.Assign(request)
+		if got.Again {
+			got = a.Assign(request)
+		}
+		if got.Claimed {
+			claimed++
+		}
+		if !keep && got.Addr.IsValid() {
+			a.Release(got.Block, got.Addr)
+		}
+	}
+	for _, h := range st.NodeStates {
+		if h.Node != nil && p.SelectsNode(h.Node) && p.Automatic && slices.Contains(lacking(h, nil), p.Family()) {
+			assign(h.Name, false)
+		}
+	}
+	for _, h := range st.NodeStates {
+		for _, w := range waiting(st, h) {
+			if h.Node != nil && slices.Contains(st.PodPools(w, h.Node, p.Family()), p) {
+				assign(h.Name, true)
+			}
+		}
+	}
+	return claimed
 }

@@ -173,11 +173,6 @@ func readyText(n *blocks.Node) string {
 	return ", and does not say whether it is ready"
 }
 
-// vanished reports whether a node of this name is known not to exist.
-func (x *explainer) vanished(node string) bool {
-	return node != "" && x.unread(blocks.Nodes) == "" && x.Vanished(node)
-}
-
 // claimText compares an affinity with its block.
 func (x *explainer) claimText(a *blocks.Affinity, b *state.Block) string {
 	out := fmt.Sprintf("%s, %s", ownerWord(a.Owner), a.Effective())

@@ -51,42 +51,6 @@ func (x *explainer) ip(a netip.Addr) Explained {
 	return s.done()
 }
 
-// addressNode returns the node that uses an address; empty if unknown.
-func (x *explainer) addressNode(a netip.Addr, ref state.AllocationRef, allocated bool) string {
-	attr := ref.AttributesIf(allocated)
-	switch w := x.LiveUser(a, attr); {
-	case len(x.TunnelsAt(a)) > 0:
-		return x.TunnelsAt(a)[0].Node.Name
-	case w != nil:
-		return w.Node
-	case attr != nil:
-		return attr.Node
-	}
-	return ""
-}
-
-// covering returns the blocks that contain an address, the most specific first.
-func (x *explainer) covering(a netip.Addr) []*state.Block {
-	out := x.BlocksAt(state.IPPrefix(a))
-	slices.SortStableFunc(out, func(b, c *state.Block) int { return c.CIDR.Bits() - b.CIDR.Bits() })
-	return out
-}
-
-// poolsAround returns the pools that contain or overlap a CIDR. The pool that the CIDR counts to
-// comes first.
-func (x *explainer) poolsAround(p netip.Prefix) (out []*state.Pool) {
-	main := x.PoolOf(p)
-	for _, q := range x.Pools {
-		switch {
-		case q == main:
-			out = slices.Insert(out, 0, q)
-		case q.CIDR.Overlaps(p):
-			out = append(out, q)
-		}
-	}
-	return out
-}
-
 // poolSection names the pool that a CIDR lies in.
 func (x *explainer) poolSection(s *builder, p netip.Prefix) {
 	pools := x.poolsAround(p)

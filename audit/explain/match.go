@@ -106,26 +106,6 @@ func (x *explainer) knowsPod(namespace, name string) bool {
 	return namespace != "" && name != "" && (x.Pod(namespace, name) != nil || len(x.allocatedTo(namespace, name)) > 0)
 }
 
-// allocatedTo returns the addresses that blocks record for a pod.
-func (x *explainer) allocatedTo(namespace, name string) (out []state.AllocationRef) {
-	for _, b := range x.IPBlocks {
-		for i := range b.Ordinals {
-			if a := allocated(b, i); a != nil && a.Namespace == namespace && a.Pod == name {
-				out = append(out, state.AllocationRef{Block: b, Ordinal: i})
-			}
-		}
-	}
-	return out
-}
-
-// allocated returns the attributes of an allocated ordinal; nil if it is free.
-func allocated(b *state.Block, ordinal int) *blocks.Attributes {
-	if b.Ordinals[ordinal] == blocks.Free {
-		return nil
-	}
-	return b.At(ordinal)
-}
-
 // handleID returns the ID of a handle that exists or that blocks refer to.
 func (x *explainer) handleID(name string) string {
 	if h := x.Handle(name); h != nil {

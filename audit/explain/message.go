@@ -251,31 +251,6 @@ func (n *named) concerns(f *audit.Finding) bool {
 	return f.ConcernsPool(n.pools)
 }
 
-// podsNamed returns the pods of a name, and those that no longer exist and still have addresses,
-// as NAMESPACE/NAME. An empty namespace stands for all.
-func (x *explainer) podsNamed(namespace, name string) (out blocks.Names) {
-	if namespace != "" {
-		if x.knowsPod(namespace, name) {
-			out = append(out, namespace+"/"+name)
-		}
-		return out
-	}
-	for _, w := range x.Workloads {
-		if w.Name == name {
-			out = append(out, w.FullName())
-		}
-	}
-	for _, b := range x.IPBlocks {
-		for i := range b.Ordinals {
-			if a := allocated(b, i); a != nil && a.Pod == name && !slices.Contains(out, a.Namespace+"/"+name) {
-				out = append(out, a.Namespace+"/"+name)
-			}
-		}
-	}
-	slices.Sort(out)
-	return out
-}
-
 // ambiguous explains that several pods have a bare name; empty if not.
 func (x *explainer) ambiguous(q Query) string {
 	if !q.wants("pod") || q.typed != "" && q.typed != "pod" || strings.Contains(q.bare(), "/") {

@@ -133,16 +133,6 @@ func (p *parser) block(w words) {
 // default.
 const maxRecorded = 1 << 16
 
-func owner(s string) blocks.Owner {
-	switch {
-	case s == "" || s == "-":
-		return blocks.Owner{}
-	case strings.Contains(s, ":"):
-		return blocks.ParseOwner(s)
-	}
-	return blocks.Owner{Kind: blocks.HostOwner, Name: s}
-}
-
 // blockOf returns the most specific block that contains an address.
 func (p *parser) blockOf(a netip.Addr) *blocks.Block {
 	var best *blocks.Block
@@ -404,15 +394,6 @@ func (p *parser) gap(w words) {
 		g.Prefix = netip.MustParsePrefix(w.get("cidr"))
 	}
 	p.snap.Gaps = append(p.snap.Gaps, g)
-}
-
-func labels(w words) map[string]string {
-	out := map[string]string{}
-	for _, l := range w.opts["label"] {
-		k, v, _ := strings.Cut(l, "=")
-		out[k] = v
-	}
-	return out
 }
 
 func (p *parser) service(w words) {

@@ -125,12 +125,6 @@ func podref(o blocks.WhereaboutsOwner) string {
 	return o.Pod.String()
 }
 
-func namespaced(m blocks.Meta, namespace string) map[string]any {
-	meta := metadata(m)
-	meta["namespace"] = namespace
-	return meta
-}
-
 func attachmentConfig(n *blocks.NetworkAttachment) string {
 	if !n.Whereabouts && !n.OtherIPAM {
 		return asJSON(map[string]any{"cniVersion": "0.3.1", "name": n.Name, "type": "macvlan"})

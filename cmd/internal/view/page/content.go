@@ -3,7 +3,6 @@ package page
 import (
 	"cmp"
 	"fmt"
-	"html/template"
 	"slices"
 	"strings"
 
@@ -16,26 +15,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view/blockmap"
 	"github.com/calico-audit/calico-audit/repair"
 )
-
-// content is the data of the page's template.
-type content struct {
-	head
-	Report  *audit.Report
-	Program string
-	Live    *liveState
-	Verdict verdict
-	Pools   []poolBars
-	// Secondary are the Whereabouts pools; nil if there are none.
-	Secondary *secondaryPools
-	Maps      []poolMap
-	// NoMap explains a missing map; empty if the page has one.
-	NoMap string
-	// Mode is the initial mode of the maps.
-	Mode     string
-	Findings []group
-	Plan     *planContent
-	Data     []template.HTML
-}
 
 // liveState is the state of a live page.
 type liveState struct {
@@ -161,14 +140,6 @@ type explained struct {
 	Check    string
 	Severity state.Severity
 	Count    int
-}
-
-// commands returns commands that work when pasted.
-func (o *Options) commands(all []string) (out []string) {
-	for _, c := range all {
-		out = append(out, o.Command(c))
-	}
-	return out
 }
 
 func newDiagnosis(r *audit.Report, d *audit.Diagnosis, o Options) diagnosis {

@@ -22,21 +22,6 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// Options control a page.
-type Options struct {
-	view.Options
-	// Plan is shown with its changes; nil for none.
-	Plan *repair.Plan
-	// Live makes the page reload itself from its server, at least every Refresh; zero means
-	// [DefaultRefresh]. A saved page never makes requests.
-	Live    bool
-	Refresh time.Duration
-
-	// source are the original source arguments if they contain local paths. The page's
-	// commands omit these.
-	source string
-}
-
 // elsewhere describes the arguments that the page's commands omit; "" if there are none, or
 // no commands.
 func (o Options) elsewhere(commands bool) string {
