@@ -24,7 +24,7 @@ func (r *Routing) bird(b Borrowed) Prediction {
 		if s.owner == nil {
 			name = b.Owner
 		}
-		return unknown("whether "+name+" is a node that peers by BGP", "%s is not a node that was read", name)
+		return unknown("whether "+name+" is a node that peers by BGP", "node %s was not read", name)
 	}
 	if !b.hypothetical {
 		s.confirmedOwners = r.confirmedOwners(b.Addr)
@@ -67,10 +67,10 @@ func (r *Routing) confirmDrop(b Borrowed, reason string) Prediction {
 	}
 	if !b.hypothetical && r.unclaimed(b.Owner, b.Block.CIDR) {
 		if r.affinityMayExist(b.Addr) {
-			return unknown("which nodes have affinities to block "+b.Block.CIDR.String(), "no affinity of %s to block %s was read, and without one BIRD gives it no blackhole", b.Owner, b.Block.CIDR)
+			return unknown("which nodes have affinities to block "+b.Block.CIDR.String(), "no affinity of %s to block %s was read, and without one BIRD adds no blackhole there", b.Owner, b.Block.CIDR)
 		}
 		return unknown(fmt.Sprintf("on %s: ip route get %s", b.Owner, b.Addr),
-			"%s has no affinity to block %s, so BIRD gives it no blackhole for it, and it learns no route to the address either: where its other routes lead is not known", b.Owner, b.Block.CIDR)
+			"%s has no affinity to block %s, so BIRD adds no blackhole there, but no route to the address is learned either: where the other routes of that node lead is not known", b.Owner, b.Block.CIDR)
 	}
 	return dropped("%s", reason)
 }
@@ -80,10 +80,10 @@ func (s *search) arrives(r *route) string {
 	owner, user := s.owner.Name, s.user.Name
 	switch {
 	case r.cert == assumed && s.owner.as != s.user.as:
-		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers differ, provided that routers outside pass single addresses on",
+		return fmt.Sprintf("%s (AS %d) accepts the route of %s (AS %d) through %s, as their AS numbers differ, provided that routers outside the cluster pass on routes to single addresses",
 			owner, s.owner.as, user, s.user.as, through(r.way))
 	case r.cert == assumed:
-		return fmt.Sprintf("%s learns a route to the address through %s, provided that routers outside pass single addresses on", owner, through(r.way))
+		return fmt.Sprintf("%s learns a route to the address through %s, provided that routers outside the cluster pass on routes to single addresses", owner, through(r.way))
 	case len(r.way) > 0:
 		return fmt.Sprintf("%s learns a route to the address of %s through %s", owner, user, through(r.way))
 	case r.why == (side{}).name():

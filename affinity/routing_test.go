@@ -130,7 +130,7 @@ var birdCases = map[string]testCase{
 		verdict{dropped, "a and b share AS 64602", ""}},
 	"another node has its own AS": {nodes + "node c addr=172.16.0.3/24 as=64777\n" + offMesh + tor + plain, verdict{dropped, "share AS 64602", ""}},
 	"the user has its own AS": {"node a addr=172.16.0.1/24\nnode b addr=172.16.0.2/24 as=64700\n" + offMesh + tor + plain,
-		verdict{delivered, "their AS numbers differ, provided that routers outside pass single addresses on", ""}},
+		verdict{delivered, "their AS numbers differ, provided that routers outside the cluster pass on routes to single addresses", ""}},
 	"two AS, two routers": {"node a addr=172.16.1.1/24 as=64701 label=rack=1\nnode b addr=172.16.2.2/24 as=64702 label=rack=2\n" + offMesh +
 		"peer t1 ip=172.16.1.254 as=65001 nodes=rack=='1'\npeer t2 ip=172.16.2.254 as=65002 nodes=rack=='2'\n" + plain,
 		verdict{delivered, "routers 172.16.2.254 (AS 65002, BGPPeer \"t2\") and 172.16.1.254", ""}},
@@ -146,7 +146,7 @@ var birdCases = map[string]testCase{
 	"localASNumber tells them apart": {nodes + offMesh + "peer t1 ip=172.16.0.254 as=14907 nodes=rack=='1'\npeer t2 ip=172.16.0.254 as=14907 nodes=rack=='2' ownas=64999\n" + plain,
 		verdict{delivered, "provided", ""}},
 	"its own AS is accepted": {nodes + offMesh + "peer tor ip=172.16.0.254 as=14907 localas=1\n" + plain,
-		verdict{unsure, "numAllowedLocalASNumbers: 1", "whether 172.16.0.254 passes single addresses on"}},
+		verdict{unsure, "numAllowedLocalASNumbers: 1", "whether 172.16.0.254 passes on routes to single addresses"}},
 	"its own AS is accepted by the user alone": {nodes + offMesh + "peer t1 ip=172.16.0.254 as=14907 nodes=rack=='1'\npeer t2 ip=172.16.0.254 as=14907 nodes=rack=='2' localas=1\n" + plain,
 		verdict{dropped, "share AS 64602", ""}},
 	"an outside reflector": {nodes + offMesh + "peer rr ip=172.16.0.254 as=64602\n" + plain,

@@ -48,7 +48,7 @@ func (s *search) export(r *route, mine side, to string, final bool) *route {
 		// clients (RFC 4456; BIRD's bgp_import_control).
 		switch {
 		case x.RouteReflectorID == "":
-			block(blockReflect, "%s, which has sessions with both, has no route reflector cluster ID and passes no route of its AS on", x.Name)
+			block(blockReflect, "%s, which has sessions with both, has no route reflector cluster ID, so it passes on no route of its AS", x.Name)
 			return nil
 		case r.origin != fromClient && !mine.client, slices.Contains(r.clusters, x.RouteReflectorID):
 			block(blockReflect, "%s does not pass on what other reflectors of its cluster (%s) send", x.Name, x.RouteReflectorID)

@@ -91,14 +91,14 @@ func (s *search) fromRouterOver(r *route, router netip.Addr, y *speaker, theirs 
 	switch {
 	case theirs.allow > 0 && slices.Contains(next.path, theirs.localAS):
 		next.doubt(fmt.Sprintf("%s accepts its own AS %d in the path of routes from %s (numAllowedLocalASNumbers: %d, %s): it depends on whether that router sends the route back to the AS it came from", y.Name, theirs.localAS, router, theirs.allow, theirs.name()),
-			fmt.Sprintf("whether %s passes single addresses on to nodes of the AS that they came from", router))
+			fmt.Sprintf("whether %s passes on routes to single addresses to nodes of the AS that announced them", router))
 	case r.origin == fromOutside && (!theirs.internal() || same), r.origin == fromInside && same && !theirs.internal():
 	case same:
-		next.doubt(fmt.Sprintf("%s (AS %d, %s) is an outside router of the nodes' own AS, an outside route reflector at best: whether it passes single addresses on is its own configuration", router, theirs.remoteAS, theirs.name()),
-			fmt.Sprintf("whether %s is a route reflector for these nodes and passes single addresses on", router))
+		next.doubt(fmt.Sprintf("%s (AS %d, %s) is an outside router of the nodes' own AS, an outside route reflector at best: whether it passes on routes to single addresses depends on its own configuration", router, theirs.remoteAS, theirs.name()),
+			fmt.Sprintf("whether %s is a route reflector for these nodes and passes on routes to single addresses", router))
 	default:
 		next.doubt(fmt.Sprintf("the route would have to go from router %s (AS %d) to %s (AS %d), within their own network", r.router, r.routerAS, router, theirs.remoteAS),
-			fmt.Sprintf("whether %s learns single addresses from %s and passes them on", router, r.router))
+			fmt.Sprintf("whether %s learns routes to single addresses from %s and passes them on", router, r.router))
 	}
 	return next
 }

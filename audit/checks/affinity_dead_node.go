@@ -24,7 +24,7 @@ var affinityDeadNode = audit.Check{
 	Run: func(st *state.State, f *audit.Findings) {
 		eachAffinity(st, func(a *blocks.Affinity, _ *state.Block) {
 			if host := a.Owner.Node(); st.Vanished(host) && st.PastGrace(a.Created) {
-				x := affinityFinding(st, a, state.Warning, fmt.Sprintf("node %q no longer exists, and has an affinity to %s", host, a.CIDR))
+				x := affinityFinding(st, a, state.Warning, fmt.Sprintf("node %q no longer exists, but still has an affinity to %s", host, a.CIDR))
 				if a.Unlabelled {
 					x.Evidence = append(x.Evidence, state.Evidence{Name: "label", Value: "missing: Calico's own clean-up of the node does not see it"})
 				}

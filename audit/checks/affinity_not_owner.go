@@ -17,7 +17,7 @@ var affinityNotOwner = audit.Check{
 	Graded:     "critical if the affinity is not pending and BIRD programs the pool's routes; else error",
 	Why:        "The affinity's node drops traffic to the whole block and may attract it, but the pods run on the block's owner. Some or all of their traffic is lost.",
 	Confirm:    "On the affinity's node, ip route show type blackhole lists the CIDR, but the block's affinity field names another node.",
-	Misread:    "If two affinities claim one block, their age does not decide which is right. The block's own affinity field does.",
+	Misread:    "If two affinities claim the same block, their age does not decide which is right. The block's own affinity field does.",
 	Remedies:   []remedies.Remedy{remedies.DeleteAffinity},
 	Verify:     "On the affinity's node, ip route show type blackhole no longer lists the CIDR, and pods there reach the pods of the owner.",
 	Never:      "Never delete the affinity of the node that the block names: that cuts off its pods.",

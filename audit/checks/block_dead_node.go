@@ -36,7 +36,7 @@ var blockDeadNode = audit.Check{
 			}
 			f.Add(audit.Finding{
 				Absence: true, Severity: state.Warning, Subject: state.BlockSubject(b), Pools: state.PoolsOf(b.Pool), Nodes: []string{host},
-				Message: fmt.Sprintf("node %q no longer exists, and owns block %s (addresses in use: %d)", host, b.CIDR, b.Used),
+				Message: fmt.Sprintf("node %q no longer exists, but still owns block %s (addresses in use: %d)", host, b.CIDR, b.Used),
 				Evidence: state.Evidences("owner", host, "in use", b.Used, "used by live pods elsewhere", lent, "bound pods, which keep Calico's collector waiting", waitingOn(st, []string{host}),
 					"created", b.Created, "observed", state.Observed, collector.EvidenceName, collector.OfBlock(st, b).Text("")),
 				Root: remedies.Of(st).RootOfHost(host),

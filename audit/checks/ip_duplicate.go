@@ -17,7 +17,7 @@ import (
 
 var ipDuplicate = audit.Check{
 	ID:         "ip/duplicate",
-	Title:      "two live owners use one address",
+	Title:      "two live owners use the same address",
 	Severities: []state.Severity{state.Critical},
 	Why:        "Traffic for one owner reaches the other, or neither: routes for one address lead to one node only.",
 	Confirm:    "kubectl get pods --all-namespaces -o wide shows both pods; calicoctl ipam show --ip=ADDRESS names the recorded owner.",

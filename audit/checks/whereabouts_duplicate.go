@@ -11,7 +11,7 @@ import (
 )
 
 var whereaboutsDuplicate = audit.Check{
-	ID: "whereabouts/duplicate", Title: "two live pods use one address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
+	ID: "whereabouts/duplicate", Title: "two live pods use the same address of a secondary network, or a migrated guest's address may get a second user", Severities: []state.Severity{state.Critical, state.Error, state.Warning},
 	Graded:  "critical; warning if host-local or static assigned the address on several nodes, because the nodes' networks may be separate; after a live migration, error if another pod has the guest's former address, warning if another may get it",
 	Why:     "Traffic for one pod reaches the other, or neither. KubeVirt moves a guest with its address, while Whereabouts frees that address and gives the virtual machine's new pod another one.",
 	Confirm: "kubectl get pods --all-namespaces -o yaml shows the address in two k8s.v1.cni.cncf.io/network-status annotations.",

@@ -34,7 +34,7 @@ func meaning(m errortext.Match) *builder {
 	s.section("Message")
 	s.fact("", "text", m.Text)
 	s.fact("", "printed by", m.By)
-	s.fact("", "way out", m.Do)
+	s.fact("", "remedy", m.Do)
 	s.fact("", "its checks", strings.Join(m.Checks, ", "))
 	return s
 }

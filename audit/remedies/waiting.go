@@ -12,7 +12,7 @@ import (
 var (
 	// EndOwner is for a requested address of a pod that cannot end, because its node is not Ready.
 	EndOwner = ByHand("once the machine of the other pod's node is known to be off, force-delete that pod", "the address is released, and the waiting pod gets it",
-		"if the machine still runs, two pods use one address")
+		"if the machine still runs, two pods share the address")
 	// FreeAddress is for a requested address of another owner.
 	FreeAddress = ByHand("let the pod ask for another address, or remove the owner of this one", "the pod gets an address", "none for the owner if the pod asks for another address")
 	// EndOwn is for a requested address that is allocated to the pod's own name.

@@ -12,7 +12,7 @@ import (
 
 // ownership holds the indexes for owners and handles.
 type ownership struct {
-	// byCIDR holds the blocks; if several objects have one CIDR, the first by name.
+	// byCIDR holds the blocks; if several objects have the same CIDR, the first by name.
 	byCIDR map[netip.Prefix]*Block
 	// bits are the prefix lengths of the blocks' CIDRs, sorted.
 	bits []int

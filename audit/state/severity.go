@@ -11,7 +11,7 @@ type Severity int
 
 // The severities, highest first.
 const (
-	// Critical: traffic is broken now, two owners hold one IP, or a node cannot give its pods
+	// Critical: traffic is broken now, two owners hold the same IP, or a node cannot give its pods
 	// addresses of its own blocks.
 	Critical Severity = 4
 	// Error: the state is wrong, or the next pod or node fails.

@@ -314,7 +314,7 @@ func (st *State) indexBlocks() {
 }
 
 // PoolOf returns the most specific pool that contains a CIDR, else the first pool that overlaps
-// it, else nil. Of several pools with one CIDR, enabled ones come first, then the first by name.
+// it, else nil. Of several pools with the same CIDR, enabled ones come first, then the first by name.
 func (st *State) PoolOf(p netip.Prefix) *Pool {
 	var best, overlapping *Pool
 	for _, q := range st.poolsAt(p) {

@@ -212,7 +212,7 @@ func (f *fileReader) merged(chosen, other *decode.Objects) *decode.Objects {
 	return chosen
 }
 
-// once removes duplicates: of several objects with one name, it keeps the newest.
+// once removes duplicates: of several objects with the same name, it keeps the newest.
 func (f *fileReader) once(objects *decode.Objects) {
 	newest := make(map[blocks.Key]int, objects.Len())
 	older := map[[2]string]bool{} // pairs of files, the older one first

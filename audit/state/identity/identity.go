@@ -1,4 +1,4 @@
-// Package identity finds nodes with a doubtful identity: two nodes with one address, nodes without
+// Package identity finds nodes with a doubtful identity: two nodes with the same address, nodes without
 // a Calico address, and machines on which calico-node uses another node's name.
 package identity
 

@@ -156,7 +156,7 @@ func (v *Verdicts) Duplicates() (out []Duplicate) {
 				continue
 			}
 			if local == "static" && (!n.pod.Deleting.IsZero() || !v.PastGrace(n.pod.Started.Later(n.pod.Created))) {
-				continue // the pod and its replacement have one address until the update ends
+				continue // the pod and its replacement share the address until the update ends
 			}
 			at := place{network: n.attachment.NetworkName}
 			if local != "" {

@@ -13,8 +13,8 @@ import (
 func messages() (section string, readme document, err error) {
 	var all, common strings.Builder
 	all.WriteString("\n## Error messages\n\nThe error messages about addresses that `calico-audit explain 'ERROR TEXT'` knows, with the checks\n" +
-		"that find their cause. A message is found in whatever text surrounds it.\n\n" +
-		"| message | printed by | means | way out | checks |\n|---|---|---|---|---|\n")
+		"that find their cause. `explain` also finds a message inside other text.\n\n" +
+		"| message | printed by | means | remedy | checks |\n|---|---|---|---|---|\n")
 	common.WriteString("\n| error | command |\n|---|---|\n")
 	for _, m := range errortext.All {
 		var texts, checks []string

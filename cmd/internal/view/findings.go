@@ -90,7 +90,7 @@ func (p *printer) group(g, alone []audit.Finding, why string) {
 		p.wrap("  ", 4, Message(&some[i]))
 	}
 	if rest > 0 {
-		p.wrap("  ", 4, fmt.Sprintf("… and %d more: %s", rest, restIDs(g[shown:], p.Width)))
+		p.wrap("  ", 4, fmt.Sprintf("… and %d more%s", rest, restIDs(g[shown:], p.Width)))
 	}
 	p.label("why", why)
 	var first *audit.Finding
@@ -107,7 +107,7 @@ func (p *printer) group(g, alone []audit.Finding, why string) {
 	}
 }
 
-// restIDs lists the remaining subjects, as many as fit on a line, with a hint on how to see
+// restIDs lists the remaining subjects, as many as fit on a line, and then a hint on how to see
 // all.
 func restIDs(g []audit.Finding, width int) string {
 	const hint = "-o wide lists all"
@@ -116,12 +116,15 @@ func restIDs(g []audit.Finding, width int) string {
 	for i := range g {
 		id := g[i].Subject.ID()
 		if room -= displayWidth(Clean(id)) + 2; room < 0 || id == "" {
+			if i == 0 {
+				return " (" + hint + ")"
+			}
 			ids = append(ids, "…")
 			break
 		}
 		ids = append(ids, id)
 	}
-	return strings.Join(ids, ", ") + " (" + hint + ")"
+	return ": " + strings.Join(ids, ", ") + " (" + hint + ")"
 }
 
 // fix writes a finding's next step. Commands stay on one line for copying; instructions are

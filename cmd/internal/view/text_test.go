@@ -256,3 +256,17 @@ func TestScaleOfReport(t *testing.T) {
 		}
 	}
 }
+
+// TestRestIDs: on a narrow terminal without room for a name, only the hint follows the number.
+func TestRestIDs(t *testing.T) {
+	g := []audit.Finding{{Subject: state.Subject{Kind: state.KindBlock, CIDR: "10.110.158.64/26"}}, {Subject: state.Subject{Kind: state.KindBlock, CIDR: "10.110.158.128/26"}}}
+	for width, want := range map[int]string{
+		60:  " (-o wide lists all)",
+		80:  ": 10.110.158.64/26, … (-o wide lists all)",
+		100: ": 10.110.158.64/26, 10.110.158.128/26 (-o wide lists all)",
+	} {
+		if got := restIDs(g, width); got != want {
+			t.Errorf("%d columns: %q, want %q", width, got, want)
+		}
+	}
+}
