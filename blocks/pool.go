@@ -18,6 +18,9 @@ const (
 	UseLoadBalancer = apiv3.IPPoolAllowedUseLoadBalancer
 )
 
+// TigeraOperator is the manager of pools that Tigera's operator owns.
+const TigeraOperator = "tigera-operator"
+
 // Encap is a pool's encapsulation mode (ipipMode, vxlanMode).
 type Encap string
 
@@ -56,6 +59,8 @@ type Pool struct {
 	NATOutgoing bool
 	// DisableBGPExport stops the export of the pool's routes to BGP peers.
 	DisableBGPExport bool
+	// OfOperator pools belong to Tigera's operator, which undoes changes made by hand.
+	OfOperator bool
 	// NotAllocatable is the reason of an "Allocatable" condition that is false (Calico
 	// v3.32 and newer), such as "CIDROverlap"; empty otherwise.
 	NotAllocatable string

@@ -21,7 +21,7 @@ var blockSizeMismatch = audit.Check{
 	Confirm: "Compare calicoctl ipam show --show-blocks with the pool's blockSize.",
 	Misread: "\"I changed blockSize, and new nodes still get the old size\": existing blocks keep their size.",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time",
+		remedies.Restart("add a pool with another CIDR and the wanted block size, then "+remedies.DisablePool+" and restart its pods, one controller at a time",
 			"no block overlaps another"),
 	},
 	Never:    "Never change the blockSize of a pool that has blocks.",

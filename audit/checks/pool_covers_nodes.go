@@ -17,7 +17,7 @@ import (
 var (
 	reserveAround = remedies.ByHand("create an IPReservation for the blocks around the addresses", "no other pod gets one of the addresses automatically, and no node claims these blocks",
 		"none: running pods keep their addresses", "kubectl get ipreservations -o yaml")
-	movePool = remedies.ByHand("add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods", "no pool contains the addresses",
+	movePool = remedies.ByHand("add a pool outside the networks of nodes and Services, "+remedies.DisablePool+", and restart its pods", "no pool contains the addresses",
 		"each pod gets another address, and the network around the cluster must route and admit the new CIDR", "kubectl get ippools -o yaml")
 	nodeIP = remedies.ByHand("if it is the address of the node's own tunnel, set the kubelet's --node-ip to the node's own address, and restart the kubelet", "the API server reaches the kubelet, and host-network pods get the right address",
 		"host-network pods report the new address only once they restart", "kubectl get nodes -o wide")

@@ -20,7 +20,7 @@ var poolOverlap = audit.Check{
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,CIDR:.spec.cidr",
 	Misread: "Calico v3.32 and newer accept overlapping pools and use only one of them: see the pool's Allocatable condition.",
 	Remedies: []remedies.Remedy{
-		remedies.Restart("set disabled: true on one of the two pools, restart the pods that use it, and when no pod does, delete it without Calico's API server: "+
+		remedies.Restart("set disabled: true on one of the two pools, but not on one of Tigera's operator, restart the pods that use it, and when no pod does, delete it without Calico's API server: "+
 			"kubectl delete ippools.crd.projectcalico.org NAME (ippools.projectcalico.org only where Calico's CRDs are of that group)",
 			"each address has one pool; calicoctl, and kubectl through Calico's API server, would release the other pool's blocks in its CIDR, too"),
 	},

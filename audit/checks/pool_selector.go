@@ -18,7 +18,7 @@ var poolSelector = audit.Check{
 		"pool and on every node. kubectl accepts such a selector; calicoctl does not.",
 	Confirm: "kubectl get ippools -o custom-columns=NAME:.metadata.name,NODES:.spec.nodeSelector,NAMESPACES:.spec.namespaceSelector",
 	Remedies: []remedies.Remedy{
-		remedies.ByHand("correct the pool's selector, or disable the pool until it is corrected", "the allocator can choose among the pools again", remedies.EverywhereRisk),
+		remedies.ByHand("correct the pool's selector (with Tigera's operator in the Installation, calicoNetwork.ipPools), or disable the pool until it is corrected", "the allocator can choose among the pools again", remedies.EverywhereRisk),
 	},
 	Never:    "Never delete the pool because of its selector: its addresses are in use.",
 	Requires: []blocks.Resource{blocks.Pools},

@@ -16,6 +16,9 @@ func (x *explainer) poolFacts(s *builder, p *state.Pool) {
 	src := poolSource(p)
 	s.factf(src, "pool", "%s, %s in blocks of /%d (addresses in each: %s)", p.Name, p.CIDR, p.BlockSize, p.BlockAddresses())
 	s.fact(src, "state", poolState(p))
+	if p.OfOperator {
+		s.fact(src, "managed by", "Tigera's operator: it undoes changes made by hand, so change the pool in the Installation (calicoNetwork.ipPools; disableNewAllocations disables it); it deletes a pool whose CIDR is not listed there")
+	}
 	if b := oldestBlock(p); b != nil && p.Created.After(b.Created.Add(x.Grace)) {
 		s.factf(src, "created again", "at %s, after its block %s (%s): something deleted the pool in between, as Tigera's operator does if the Installation lists the CIDR in another notation", p.Created, b.CIDR, b.Created)
 	}

@@ -6,6 +6,9 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
+// DisablePool ends a pool's assignments.
+const DisablePool = "set disabled: true on this pool (with Tigera's operator disableNewAllocations: true in the Installation, calicoNetwork.ipPools)"
+
 // Risks of some remedies.
 const (
 	evictionRisk   = "pods restart one at a time, within their PodDisruptionBudgets"
@@ -47,7 +50,7 @@ var (
 	// maxBlocksPerHost. LargerBlocks is for blocks that hold few addresses.
 	FewerPods = ByHand("run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off",
 		"the node's blocks have addresses for its pods", restartRisk, "kubectl get ippools -o yaml")
-	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time",
+	LargerBlocks = Restart("add a pool with larger blocks (blockSize 26) and another CIDR, then "+DisablePool+" and restart its pods, one controller at a time",
 		"a node may hold the same number of blocks, each with 64 addresses", "kubectl get ippools -o yaml")
 	// LeaksFirst is for a node whose blocks are full of leaked addresses.
 	LeaksFirst = ByHand("release the leaked addresses of the node, as described under ip/leaked", "its blocks have room for pods again", "none: each address needs evidence that nothing uses it",

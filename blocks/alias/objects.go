@@ -15,7 +15,7 @@ import (
 var words = []string{
 	"Pending", "Running", "Succeeded", "Failed", "Unknown", "Completed", "True", "False", "Ready", "MemoryPressure",
 	"DiskPressure", "PIDPressure", "NetworkUnavailable", "NoSchedule", "DoNotSchedule", "ScheduleAnyway", "default-scheduler", "NoExecute", "PreferNoSchedule", "linux", "windows",
-	"Update", "Apply", "status", "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
+	"Update", "Apply", "status", blocks.TigeraOperator, "Workload", "Tunnel", "LoadBalancer", "Never", "Always", "CrossSubnet", "cross-subnet", "always",
 	"Exists", "DoesNotExist", "Gt", "Lt", "Automatic", "Manual", "Enabled", "Disabled", "Allocatable", "CIDROverlap", "PoolDisabled", "Terminating", "OK",
 	"ReplicaSet", "StatefulSet", "DaemonSet", "Job", "ReplicationController", "Node", "InternalIP", string(apiv3.AllServices), string(apiv3.RequestedServicesOnly), "VirtualMachine", "VirtualMachineInstance", "EnabledIPIPOnly", "CalicoIPAM", "WorkloadIPs", "Auto", "-felix-ready", "-felix-live", "-bird-ready", "-bird-live", string(apiv3.Accept), string(apiv3.Reject),
 	string(apiv3.Equal), string(apiv3.NotEqual), string(apiv3.In), string(apiv3.NotIn), string(apiv3.BGPFilterSourceRemotePeers),

@@ -126,6 +126,14 @@ func TestPool(t *testing.T) {
 			  {"type": "Allocatable", "status": "True", "reason": "OK"}]}}`,
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
 				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
+		"of Tigera's operator": {
+			`{"metadata": {"name": "p", "labels": {"app.kubernetes.io/managed-by": "tigera-operator", "team": "b"}}, "spec": {"cidr": "10.0.0.0/16"}}`,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
+				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever, OfOperator: true}},
+		"of another manager": {
+			`{"metadata": {"name": "p", "labels": {"app.kubernetes.io/managed-by": "Helm"}}, "spec": {"cidr": "10.0.0.0/16"}}`,
+			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,
+				IPIP: blocks.EncapNever, VXLAN: blocks.EncapNever}},
 		"stored by Calico v2": {
 			objectNamed("p", `"cidr": "10.0.0.0/16", "ipip": {"enabled": true, "mode": "cross-subnet"}, "nat-outgoing": true`),
 			blocks.Pool{CIDR: prefix("10.0.0.0/16"), BlockSize: 26, DefaultSize: true, NodeSelector: "all()", Uses: both, Automatic: true,

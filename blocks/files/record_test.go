@@ -180,7 +180,7 @@ kind: IPPool
 metadata:
   name: other
   annotations: {projectcalico.org/metadata: '{"annotations":{"a":"secret-14"}}', projectcalico.org/kept-annotation: "1"}
-  labels: {app: secret-15}
+  labels: {app: secret-15, app.kubernetes.io/managed-by: kept-manager-2}
   managedFields: [{manager: kept-manager, operation: Apply, fieldsV1: {"f:secret-16": {}}, time: "2026-01-01T00:00:00Z"}]
 spec: {cidr: 10.1.0.0/24, newField: {kept-field: 12345678901234567890}}
 ---
@@ -200,7 +200,7 @@ data: {a: c2VjcmV0}
 	if i := bytes.Index(text, []byte("secret-")); i >= 0 {
 		t.Errorf("it holds %s", text[i:i+9])
 	}
-	for _, want := range []string{"kept-label", "kept-taint", "kept-value", "kept-annotation", "kept-manager", `"newField":{"kept-field":12345678901234567890}`} {
+	for _, want := range []string{"kept-label", "kept-taint", "kept-value", "kept-annotation", "kept-manager", "kept-manager-2", `"newField":{"kept-field":12345678901234567890}`} {
 		if !bytes.Contains(text, []byte(want)) {
 			t.Errorf("it lacks %s", want)
 		}

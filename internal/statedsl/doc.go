@@ -14,7 +14,7 @@
 //	version v3.31.0
 //	live                                         objects may change between reads
 //	pool NAME CIDR [size=N] [disabled] [manual] [uses=A,B] [nodes=SELECTOR]
-//	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [nat] [noexport] [notAllocatable=REASON] [terminating]
+//	     [namespaces=SELECTOR] [vxlan=MODE] [ipip=MODE] [nat] [noexport] [notAllocatable=REASON] [ofoperator] [terminating]
 //	node NAME [pods=N] [allocatable=RESOURCE=N] [cordoned] [windows] [notready] [outofservice] [taint=KEY|KEY=VALUE] [label=K=V] [tunnel=TYPE@IP] [as=N]
 //	     [terminating] [podcidr=CIDR]            being deleted; the node's pod CIDR, which Calico's IPAM ignores
 //	     [addr=IP/LEN] [internal=IP] [rr=ID]     its BGP addresses, InternalIPs and cluster ID

@@ -39,7 +39,7 @@ func (p *parser) pool(w words) {
 		Meta: meta, CIDR: cidr, Unmasked: unmasked, BlockSize: w.number("size", size), Disabled: w.has("disabled"),
 		NodeSelector: strings.ReplaceAll(w.get("nodes"), "+", " "), NamespaceSelector: strings.ReplaceAll(w.get("namespaces"), "+", " "),
 		Uses: uses, Automatic: !w.has("manual"), VXLAN: blocks.Encap(w.get("vxlan")), IPIP: blocks.Encap(w.get("ipip")),
-		NATOutgoing: w.has("nat"), DisableBGPExport: w.has("noexport"), NotAllocatable: w.get("notAllocatable"),
+		NATOutgoing: w.has("nat"), DisableBGPExport: w.has("noexport"), NotAllocatable: w.get("notAllocatable"), OfOperator: w.has("ofoperator"),
 	})
 }
 

@@ -125,7 +125,7 @@ var flags = map[string]bool{
 	"noauto": true, "none": true, "nomesh": true, "vm": true, "unlabelled": true, "bpf": true, "oneway": true, "workloads": true,
 	"agent": true, "routes": true, "partial": true, "host": true, "inner": true,
 	"unpinned": true, "uncordoned": true, "noseq": true, "notready": true, "outofservice": true, "ofvm": true,
-	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true, "upgrades": true, "singly": true, "local": true,
+	"complete": true, "unauth": true, "ours": true, "ready": true, "claim": true, "noevict": true, "static": true, "once": true, "scratch": true, "noipam": true, "flannel": true, "nobird": true, "upgrades": true, "singly": true, "local": true, "ofoperator": true,
 	"locked": true, "pending": true, "sliced": true, "nooverlap": true, "otheripam": true, "netstatus": true, "hostport": true, "unread": true,
 }
 

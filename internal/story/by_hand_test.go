@@ -48,12 +48,12 @@ var practice = []struct {
 	{says(`add a pool for Services \(allowedUses: \[LoadBalancer\]\), like (\S+), with a CIDR that nothing else uses`), func(p *person, said []string) {
 		p.poolLike(said[1], said[1]+"-more", 4, nil)
 	}},
-	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool and restart its pods, one controller at a time`), (*person).replacePool},
-	{says(`add a pool outside the networks of nodes and Services, set disabled: true on this one, and restart its pods`), (*person).replacePool},
+	{says(`add a pool with another CIDR and the wanted block size, then set disabled: true on this pool \(with Tigera's operator disableNewAllocations: true in the Installation, calicoNetwork\.ipPools\) and restart its pods, one controller at a time`), (*person).replacePool},
+	{says(`add a pool outside the networks of nodes and Services, set disabled: true on this pool \(with Tigera's operator disableNewAllocations: true in the Installation, calicoNetwork\.ipPools\), and restart its pods`), (*person).replacePool},
 	{says(`let an enabled pool for workloads select the node, or add one that does( \(.*\))?`), (*person).servePods},
 	{says(`let a pool serve the pod: change the request of the pod or its namespace, or a pool's namespace selector`), (*person).servePods},
-	{says(`correct the pool's selector(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
-	{says(`set disabled: true on one of the two pools, restart the pods that use it, and when no pod does, delete it without Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
+	{says(`correct the pool's selector(?: \(with Tigera's operator [^)]*\))?(?:: pool (\S+): .*)?(?:, or disable the pool until it is corrected)?`), (*person).correctSelector},
+	{says(`set disabled: true on one of the two pools, but not on one of Tigera's operator, restart the pods that use it, and when no pod does, delete it without Calico's API server: kubectl delete (ippools\.crd\.projectcalico\.org) NAME \(ippools\.projectcalico\.org only where Calico's CRDs are of that group\)`), (*person).endOverlap},
 	{says(`check first that the pool has a block left for the node, and save a snapshot. Reserve the block's CIDR with an IPReservation, and restart the pods that use its addresses, one controller at a time. Once no pod uses them, delete the block's BlockAffinity, its IPAMBlock and the reservation`), (*person).endCorruptBlock},
 	{says(`restart these pods by hand, each only if another node can take it, because plans must not evict them: (.*)`), func(p *person, said []string) { p.restart(listed(said[1])...) }},
 	{says(`if the block is needed, restart the pods that use its addresses`), func(p *person, _ []string) { p.restart(p.usersOf(p.finding.Subject.CIDR)...) }},
@@ -259,7 +259,7 @@ var practice = []struct {
 		runAll(p.T, p.Cluster, []string{"calico-audit repair --leaked-ips --without-host-evidence --node " + said[1]})
 	}},
 	{says(`run fewer pods on the node, or move its pods to a pool with larger blocks; Calico rejects maxBlocksPerHost while strict affinity is off`), func(*person, []string) {}},
-	{says(`add a pool with larger blocks \(blockSize 26\) and another CIDR, then set disabled: true on this pool and restart its pods, one controller at a time`), func(p *person, _ []string) {
+	{says(`add a pool with larger blocks \(blockSize 26\) and another CIDR, then set disabled: true on this pool \(with Tigera's operator disableNewAllocations: true in the Installation, calicoNetwork\.ipPools\) and restart its pods, one controller at a time`), func(p *person, _ []string) {
 		p.poolForNode(nil)
 		spec, err := p.Get(p.Context(), calico("ippools"), "", "pods")
 		must(p.T, err)
