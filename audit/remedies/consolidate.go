@@ -423,7 +423,16 @@ func (st *Remedies) evaluateReplacements(c *Consolidation) {
 		}
 		c.Cordon = append(c.Cordon, crowded...)
 	}
+	slices.Sort(c.Cordon)
+	c.Cordon = slices.Compact(c.Cordon)
 	spare := maps.Clone(st.spare())
+	for _, name := range c.Cordon { // a node that is full in one family has none in the other, either
+		for _, n := range st.NodeState(name).BlockStatus {
+			if takesPods(n.Host) && (name != c.Holder || n.Family != c.Block.Family()) {
+				spare[n.Family] -= st.spareOf(n)
+			}
+		}
+	}
 	st.evaluateHolder(c, spare, daemons[c.Holder])
 	slices.Sort(c.Cordon)
 	c.Cordon = slices.Compact(c.Cordon)
@@ -464,7 +473,7 @@ func (st *Remedies) evaluateHolder(c *Consolidation, spare map[blocks.Family]int
 	last := fits <= daemons
 	switch {
 	case comes == nil || !last && (fits >= len(c.Moves) || spare[f] < len(c.Moves)):
-		if takesPods(h) {
+		if takesPods(h) && !slices.Contains(c.Cordon, c.Holder) {
 			spare[f] += fits
 		}
 	case comes.Pod.Placement.ToleratesCordon():

@@ -368,6 +368,31 @@ func TestPlacements(t *testing.T) {
 	}
 }
 
+// TestRehomesInBothFamilies: a pod that borrows in both families moves only if one node has an address of
+// each for it.
+func TestRehomesInBothFamilies(t *testing.T) {
+	text := "node a\nnode b\nnode new\npool pods 10.0.0.0/28 size=30\npool six fd00::/124 size=126\nblock 10.0.0.8/30 gone\nblock fd00::8/126 gone\n" +
+		"block 10.0.0.12/30 gone\nalloc 10.0.0.12\nblock fd00::c/126 gone\nalloc fd00::c\n" +
+		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a\nblock fd00::/126 a\naffinity fd00::/126 a\n" +
+		"block 10.0.0.4/30 b\naffinity 10.0.0.4/30 b\nblock fd00::4/126 b\naffinity fd00::4/126 b\nfill fd00::4/126 3 b\n"
+	for _, x := range []string{"8", "9", "a"} {
+		v4 := map[string]string{"8": "10.0.0.8", "9": "10.0.0.9", "a": "10.0.0.10"}[x]
+		text += fmt.Sprintf("alloc %s pod=shop/%s node=new handle=h%s\nalloc fd00::%s pod=shop/%s node=new handle=h%s\npod shop/%s new %s,fd00::%s of=ReplicaSet/web ready\n", v4, x, x, x, x, x, x, v4, x)
+	}
+	snap, err := statedsl.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, later := remedies.Of(state.New(snap, state.Options{})).Rehomes()
+	pods := map[string]bool{}
+	for _, m := range now {
+		pods[m.Pod.Name] = true
+	}
+	if len(pods) != 2 || len(later) == 0 {
+		t.Errorf("pods %v move, and %+v stay: a and b have one address of one family each", pods, later)
+	}
+}
+
 // TestEveryFamilyCounts: a pod with addresses of both families needs room in both.
 func TestEveryFamilyCounts(t *testing.T) {
 	const six = "pool six fd00::/125 size=125\nblock fd00::/125 a\naffinity fd00::/125 a\n"
@@ -376,7 +401,7 @@ func TestEveryFamilyCounts(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"a pod of one family":       {six + shortage + "use fd00::1 shop/x a of=ReplicaSet/x ready\n", block + "new"},
 		"nodes without room in one": {dual, block + "b,new"},
-		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: IPv6 addresses to move: 1, but the nodes that take pods have room for 0"},
+		"no room in one":            {dual + "fill fd00::/125 7 a\n", block + "a,b,new barred: 10.0.0.25: no node that takes pod shop/web-6 has an address of its own left for it"},
 		"pools by annotation":       {strings.Replace(dual, "ann=10", "pools=six ann=10", 1), block + "b,new barred: 10.0.0.25: pod shop/web-6 asks for pools by name"},
 		"only where one is missing": {strings.Replace(strings.Replace(dual, "node b\n", "node b label=zone=z\n", 1), "ann=10", "on=zone=z ann=10", 1), block + "b barred: 10.0.0.25: pod shop/web-6 may only run on b"},
 		"a DaemonSet's":             {strings.Replace(dual+"fill fd00::/125 7 a\n", "shop/web-6 b of=ReplicaSet", "shop/web-6 b of=DaemonSet", 1), block + " barred: 10.0.0.25: pod shop/web-6 of a DaemonSet starts on b again, where too few IPv6 addresses are free in the other blocks (0)"},

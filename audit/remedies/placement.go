@@ -43,6 +43,9 @@ func (x demand) families(yield func(blocks.Family) bool) {
 	}
 }
 
+// both reports whether a pod needs an address of each family. One node must have both.
+func (x demand) both() bool { return x.v4 && x.v6 }
+
 // mayStart returns a function that reports whether the scheduler may put the pod on a node now.
 func (x demand) mayStart() func(*state.NodeState) bool {
 	may := x.placement.Matcher()
@@ -366,7 +369,7 @@ func (st *Remedies) evaluatePlacements(c *Consolidation, daemons map[string]int)
 	})
 	x := st.seating(c.Block, c.Cordon, daemons)
 	for _, m := range moves {
-		if why := x.take(m.Pod, m.demand(), m.Pod.Placement == nil); why != "" {
+		if why := x.take(m.Pod, m.demand(), m.Pod.Placement == nil && !m.demand().both()); why != "" {
 			c.bar(m.Addr, "%s", why)
 		}
 	}

@@ -78,7 +78,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 	for _, m := range away {
 		f := blocks.FamilyOf(m.Addr)
 		if m.Stays = st.staysAway(m.Pod, f); m.Stays == "" {
-			m.Stays = seats.take(m.Pod, m.demand(), m.Pod.Placement == nil)
+			m.Stays = seats.take(m.Pod, m.demand(), m.Pod.Placement == nil && !m.demand().both())
 		}
 		for f := range m.demand().families {
 			if m.Stays == "" && spares[f] <= 0 {

@@ -607,6 +607,21 @@ func TestLawInRareStates(t *testing.T) {
 			"block 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\nuse 10.0.0.6 shop/p7 n0 of=ReplicaSet/api ready\nblock 10.0.0.8/30 n1\naffinity 10.0.0.8/30 n1\nfill 10.0.0.8/30 3 n1\nblock 10.0.0.12/30 gone\naffinity 10.0.0.12/30 gone\n",
 		"nodes that borrow claim nothing": "config strict\nnamespace blue pools=third\nnode n0\nnode n2\npool third 10.0.2.0/31 size=32 nodes=zone=='a'\n" +
 			"block 10.0.1.8/30 n0\nuse 10.0.1.11 blue/p n0\nblock 10.0.1.16/30 n2\nuse 10.0.1.19 blue/q n2\nblock 10.0.2.0/32 n2\nblock 10.0.2.1/32 n4\naffinity 10.0.9.0/30 gone\n",
+		"no node has addresses of both families for the pods that move": "node a cordoned\nnode n2\nnode z pods=6\nnode k\npool first 10.0.0.0/28 size=30 uses=Workload\npool six fd00::/124 size=126 uses=Workload\n" +
+			"block 10.0.0.0/30 a\nblock 10.0.0.4/30 k\nblock 10.0.0.8/30 gone\nblock 10.0.0.12/30 z\naffinity 10.0.0.12/30 z\nblock fd00::/126 n2\n" +
+			"affinity fd00::/126 n2\nblock fd00::4/126 k\naffinity fd00::4/126 k\nblock fd00::8/126 a\nblock fd00::c/126 k\n" +
+			"alloc fd00::d pod=shop/p4 node=a handle=k8s-pod-network.c4\npod shop/p4 a 10.0.0.3,fd00::d cid=c4 of=ReplicaSet/api ready\n" +
+			"alloc fd00::c pod=shop/p5 node=k handle=k8s-pod-network.c5\npod shop/p5 k 10.0.0.4,fd00::c cid=c5 of=ReplicaSet/web ready\n" +
+			"alloc fd00::e pod=shop/p6 node=k handle=k8s-pod-network.c6\npod shop/p6 k 10.0.0.5,fd00::e cid=c6\n" +
+			"alloc fd00::f pod=shop/p10 node=k handle=k8s-pod-network.c10\npod shop/p10 k fd00::f cid=c10 of=ReplicaSet/api ready\n",
+		"nodes that are full in one family are cordoned for some pods, and take none of the others": "budget none\nnode a cordoned\nnode n2\nnode s\nnode z\nnode k\npool first 10.0.0.0/28 size=30 uses=Workload\n" +
+			"pool six fd00::/124 size=126 uses=Workload\nblock 10.0.0.0/30 a\nblock 10.0.0.4/30 k\naffinity 10.0.0.4/30 k\nblock 10.0.0.8/30 s\n" +
+			"affinity 10.0.0.8/30 s\nblock 10.0.0.12/30 z\naffinity 10.0.0.12/30 z\nblock fd00::/126 n2\naffinity fd00::/126 n2\nblock fd00::4/126 k\n" +
+			"affinity fd00::4/126 k\nblock fd00::8/126 s\naffinity fd00::8/126 s\nuse fd00::8 shop/x s of=ReplicaSet/x ready\n" +
+			"use fd00::9 shop/y s of=ReplicaSet/x ready\nblock fd00::c/126 k\naffinity fd00::c/126 k\nalloc 10.0.0.4 pod=shop/p5 node=k handle=k8s-pod-network.c5\n" +
+			"alloc fd00::c pod=shop/p5 node=k handle=k8s-pod-network.c5\npod shop/p5 k 10.0.0.4,fd00::c cid=c5 of=ReplicaSet/web ready\n" +
+			"use fd00::d shop/p6 k of=ReplicaSet/web ready\nuse fd00::e shop/p7 k of=ReplicaSet/web ready\nuse fd00::f shop/p8 k of=ReplicaSet/web ready\n" +
+			"use 10.0.0.5 shop/q k of=ReplicaSet/q ready\nuse 10.0.0.6 shop/r k of=ReplicaSet/q ready\nuse 10.0.0.7 shop/t k of=ReplicaSet/q ready\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 		"Windows nodes have no address in blocks that are partly reserved": "config strict\nnode a windows\nnode c\npool pods 10.0.0.0/27 size=29\nreserve 10.0.0.19/32\nreserve 10.0.0.20/31\nreserve 10.0.0.22/32\n" +
 			"reserve 10.0.0.27/32\nreserve 10.0.0.28/31\nreserve 10.0.0.30/32\nblock 10.0.0.0/29 a\naffinity 10.0.0.0/29 a\nfill 10.0.0.0/29 8 a\nblock 10.0.0.8/29 a\naffinity 10.0.0.8/29 a\naffinity 10.0.9.0/30 gone\n",
