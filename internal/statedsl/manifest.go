@@ -143,7 +143,11 @@ func (m *manifest) pool(p *blocks.Pool) {
 	if p.NotAllocatable != "" {
 		status = map[string]any{"conditions": []any{map[string]any{"type": "Allocatable", "status": "False", "reason": p.NotAllocatable}}}
 	}
-	m.add("crd.projectcalico.org/v1", "IPPool", metadata(p.Meta), spec, status)
+	meta := metadata(p.Meta)
+	if p.OfOperator {
+		meta["labels"] = map[string]any{"app.kubernetes.io/managed-by": blocks.TigeraOperator}
+	}
+	m.add("crd.projectcalico.org/v1", "IPPool", meta, spec, status)
 }
 
 var tunnelAnnotations = map[string]string{
