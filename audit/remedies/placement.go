@@ -29,8 +29,8 @@ type demand struct {
 
 // demandOf returns the demand of a pod that has address a.
 func demandOf(w *blocks.Workload, a netip.Addr) demand {
-	f := blocks.FamilyOf(a)
-	return demand{w.Placement, f == blocks.IPv4 || w.HasFamily(blocks.IPv4), f == blocks.IPv6 || w.HasFamily(blocks.IPv6)}
+	has := func(f blocks.Family) bool { return blocks.FamilyOf(a) == f || w.HasFamily(f) }
+	return demand{w.Placement, has(blocks.IPv4), has(blocks.IPv6)}
 }
 
 // families calls yield for each family in which a pod needs an address.

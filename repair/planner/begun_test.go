@@ -233,6 +233,28 @@ func TestBegunSteps(t *testing.T) {
 	}
 }
 
+// TestMarkedHandle: a run that marked a leaked handle died. The next run deletes the handle, unless
+// it is another one by now, or an allocation names it.
+func TestMarkedHandle(t *testing.T) {
+	const (
+		block  = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
+		leaked = "handle k8s-pod-network.x 10.0.0.0/26=1"
+	)
+	marked := sent(repair.VerbPatch, blocks.Handles, "k8s-pod-network.x", "uid-k8s-pod-network.x", `{"handleID":"k8s-pod-network.x"}`)
+	for name, c := range map[string]struct{ now, want string }{
+		"marked":              {leaked + " deleted\n", "FinishDelete ipamhandles/k8s-pod-network.x@uid-k8s-pod-network.x:1"},
+		"not marked":          {leaked + "\n", ""},
+		"another one, marked": {leaked + " deleted uid=other\n", ""},
+		"in use":              {leaked + " deleted\npod shop/a n1 10.0.0.5 cid=a\nalloc 10.0.0.5 pod=shop/a node=n1 handle=k8s-pod-network.x\n", ""},
+		"gone":                {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, calls := begunStep(t, block+leaked+"\n", "delete-handle:k8s-pod-network.x", block+c.now, &repair.StepLog{Changes: []repair.Sent{marked}, Unfinished: true})
+			wantMove(t, b.Completion(), calls, c.want)
+		})
+	}
+}
+
 // TestRepairedStays: a repair of damage is not taken back while the record that it made is there.
 func TestRepairedStays(t *testing.T) {
 	const (
