@@ -18,7 +18,8 @@ var poolOutsidePodCIDRs = audit.Check{
 	Misread: "Addresses outside their node's podCIDR are normal, and so is an additional pool; kube-proxy may also run with another " +
 		"detectLocalMode, or not at all.",
 	Remedies: []remedies.Remedy{remedies.ByHand("let kube-proxy's clusterCIDR contain the pool (with k3s and RKE2 --cluster-cidr, with kubeadm podSubnet), or move the pods to a pool inside", "Services see the pods' own addresses",
-		"kube-proxy restarts; a moved pod gets another address", "kubectl get configmaps --namespace kube-system kube-proxy -o yaml")},
+		"kube-proxy restarts; a moved pod gets another address", "kubectl get configmaps --namespace kube-system kube-proxy -o yaml"),
+		remedies.Restart("add a pool with the CIDR of calico-node's variable, then "+remedies.DisablePool+" and restart its pods, one controller at a time", "pods get addresses of the network that calico-node was set up for")},
 	Never:    "Never change the CIDR of a pool in use.",
 	Requires: scope.Reads,
 	Optional: []blocks.Resource{blocks.FelixConfigs},
@@ -28,9 +29,13 @@ var poolOutsidePodCIDRs = audit.Check{
 		}
 		for _, p := range st.Pools {
 			if outside := scope.Outside(st, p); len(outside) > 0 && p.Automatic && scope.AllOutside(st, p) {
+				missing, fixes := scope.NotCreated(st, p), f.Check.Remedies[:1]
+				if missing != "" {
+					fixes = []remedies.Remedy{f.Check.Remedies[1], f.Check.Remedies[0]}
+				}
 				f.Add(audit.Finding{
-					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: f.Check.Remedies,
-					Message: fmt.Sprintf("pool %s (%s) is outside its nodes' podCIDRs (%s); unless kube-proxy's clusterCIDR contains it, network policies do not match traffic over Services%s", p.Name, p.CIDR, outside, scope.NotCreated(st, p)),
+					Severity: state.Info, Subject: state.PoolSubject(p), Pools: state.PoolsOf(p), Remedies: fixes,
+					Message: fmt.Sprintf("pool %s (%s) is outside its nodes' podCIDRs (%s); unless kube-proxy's clusterCIDR contains it, network policies do not match traffic over Services%s", p.Name, p.CIDR, outside, missing),
 				})
 			}
 		}
