@@ -30,8 +30,8 @@ func (r *Routing) felixByIPAM(b Borrowed) Prediction {
 		if p, bad := r.notWhole(b.User); bad {
 			return p
 		}
-		// A node's own record of its tunnel address makes a route, regardless of the
-		// allocation.
+		// If the node itself records the address as its tunnel's, Felix makes a route, regardless
+		// of the allocation.
 		if n := r.nodes[b.User]; n != nil && slices.ContainsFunc(n.Tunnels, func(t blocks.Tunnel) bool { return t.Addr == b.Addr }) {
 			return r.felixRoute(b, n)
 		}

@@ -31,7 +31,7 @@ func (r *Routing) Borrowed(b Borrowed) Prediction {
 	p := r.predict(b)
 	if p.Outcome == Dropped && r.wireguard(b) {
 		return unknown("on "+b.Owner+": ip route get "+b.Addr.String(),
-			"%s and %s have WireGuard addresses: if WireGuard is up between them, its own routes, which are asked first, lead to the address; without it the traffic is dropped, because %s", b.Owner, b.User, p.Reason)
+			"%s and %s have WireGuard addresses: if WireGuard is up between them, its routes take precedence and lead to the address; without it the traffic is dropped, because %s", b.Owner, b.User, p.Reason)
 	}
 	return p
 }

@@ -24,7 +24,7 @@ func (cs Checks) ParseMuteRule(text string) (MuteRule, error) {
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		switch {
 		case !found:
-			return wrong("%q is not KEY=VALUE, with a key out of %s", strings.TrimSpace(part), muteKeys)
+			return wrong("%q is not KEY=VALUE with one of the keys %s", strings.TrimSpace(part), muteKeys)
 		case given[key]:
 			return wrong("%s is given twice", key)
 		case value == "":

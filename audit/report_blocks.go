@@ -45,7 +45,7 @@ func (b *BlockReport) Prefix() netip.Prefix {
 // node.
 func (b *BlockReport) OwnerNode() string { return blocks.ParseOwner(b.Owner).Node() }
 
-// Is reports whether the block has a condition.
+// Is reports whether the block has the given condition.
 func (b *BlockReport) Is(c Condition) bool { return slices.Contains(b.Conditions, c) }
 
 // Broken reports whether the block is unsafe to assign from.

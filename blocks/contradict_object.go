@@ -12,9 +12,9 @@ import (
 // are missing.
 const joined = "two objects are joined: is the middle of the file missing?"
 
-// blockJoined names a block with the name of another block that is missing although it has an
-// affinity or a pod uses an address of it. A wrong name by itself proves nothing, because the spec
-// identifies an object.
+// blockJoined describes a block whose object has the name of another block, if that other block is
+// missing although an affinity or a pod's address needs it. A wrong name by itself proves nothing,
+// because the spec identifies an object.
 func (s *Snapshot) blockJoined() string {
 	for i := range s.Blocks {
 		b := &s.Blocks[i]
@@ -32,8 +32,8 @@ func (s *Snapshot) blockJoined() string {
 	return ""
 }
 
-// affinityJoined names an affinity with the name of another affinity that is missing although a
-// block's owner needs it: see [AffinityName].
+// affinityJoined describes an affinity whose object has the name of another affinity, if that other
+// affinity is missing although a block's owner needs it: see [AffinityName].
 func (s *Snapshot) affinityJoined() string {
 	needed := map[string]bool{}
 	for i := range s.Blocks {

@@ -187,7 +187,7 @@ func (s *Snapshot) nodeLabelsLeftOut() string {
 	return ""
 }
 
-// newest returns the newest of some times; zero if one of them is missing.
+// newest returns the newest of the times; zero if one of them is missing.
 func newest[T any](all []T, at func(*T) Time) (out Time) {
 	for i := range all {
 		t := at(&all[i])

@@ -266,8 +266,8 @@ func (w *Workload) Addresses(yield func(netip.Addr) bool) {
 	}
 }
 
-// Environment variables of calico-node. Felix's override its FelixConfiguration. The CIDRs are of
-// the pools that calico-node creates if there are none (node/pkg/lifecycle/startup).
+// Environment variables of calico-node. Those of Felix override the FelixConfiguration. The CIDRs
+// are those of the pools that calico-node creates if no pool exists (node/pkg/lifecycle/startup).
 const (
 	FelixVXLANPort = "FELIX_VXLANPORT"
 	FelixVXLANVNI  = "FELIX_VXLANVNI"

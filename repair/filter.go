@@ -32,10 +32,9 @@ func (r Request) ConsentedBy(again *Request) Request {
 	return r
 }
 
-// Aims reports whether a target is, contains or lies in one of the requested addresses
-// and one of the requested blocks. A handle's places are the addresses recorded under it
-// and the blocks that it counts. Without a state these are unknown, so a handle has no
-// place.
+// Aims reports whether a target is, contains or lies in one of the requested addresses and one of
+// the requested blocks. A handle is where its recorded addresses are, and in the blocks that it
+// counts; without a state, neither is known.
 func (r *Request) Aims(st *state.State, t state.Subject) bool {
 	if len(r.IPs)+len(r.Blocks) == 0 {
 		return true

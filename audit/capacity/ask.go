@@ -140,7 +140,7 @@ func notes(w *world, q *Scenario) (out []string) {
 		}
 	}
 	if corrupt > 0 {
-		out = append(out, fmt.Sprintf("%s: their addresses count as they are queued", phrase.NumberIs(corrupt, "block")+" corrupt"))
+		out = append(out, fmt.Sprintf("%s: their queues decide which addresses are free", phrase.NumberIs(corrupt, "block")+" corrupt"))
 	}
 	if n := len(w.joining); n > 0 {
 		out = append(out, fmt.Sprintf("joining nodes are named %s …: their names decide which blocks they claim and which addresses they borrow, but not how many blocks are claimed or which node is the last to get one", w.joining[0]))

@@ -18,7 +18,7 @@ var blockOverlap = audit.Check{
 		"size is changed while blocks of the old size exist: Calico compares exact CIDRs only.",
 	Confirm: "kubectl get ipamblocks -o custom-columns=CIDR:.spec.cidr,OWNER:.spec.affinity",
 	Remedies: []remedies.Remedy{
-		releaseOverlapping("the block of the two that is empty", "CIDR"),
+		releaseOverlapping("the empty one of the two blocks", "CIDR"),
 		remedies.Restart("move the pods of the block that holds fewer, one controller at a time: annotate them with another pool (cni.projectcalico.org/ipv4pools) and restart them; then release the block",
 			"each address has one block"),
 	},

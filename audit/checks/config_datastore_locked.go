@@ -27,7 +27,7 @@ var configDatastoreLocked = audit.Check{
 		}
 		end, ways := "it is unlocked", f.Check.Remedies[:1]
 		if pods := agents.Upgrading(st); len(pods) > 0 {
-			end, ways = fmt.Sprintf("the init container upgrade-ipam of calico-node ends, which moves host-local's records into Calico's IPAM (%s)", pods), []remedies.Remedy{remedies.EndUpgrade}
+			end, ways = fmt.Sprintf("calico-node's init container upgrade-ipam, which moves host-local's records into Calico's IPAM, ends (%s)", pods), []remedies.Remedy{remedies.EndUpgrade}
 		}
 		if st.Migrating() {
 			end, ways = "the migration ends", []remedies.Remedy{remedies.EndMigration}

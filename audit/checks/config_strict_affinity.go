@@ -130,7 +130,7 @@ func strictCutsOff(st *state.State) *audit.Finding {
 	}
 }
 
-// waitingOn lists the pods of some nodes that wait for an address.
+// waitingOn lists the pods of the given nodes that wait for an address.
 func waitingOn(st *state.State, nodes []string) blocks.Names {
 	var out []string
 	for _, name := range nodes {

@@ -137,8 +137,8 @@ func StuckDetails(n *state.NodeBlockStatus) string {
 	return phrase.List(out)
 }
 
-// GradeNoBlock returns the severity if a node, or some of its pods, has no block of a family, with
-// a description.
+// GradeNoBlock returns the severity and a description of a lack of blocks of a family, on a node or
+// for some of its pods.
 func GradeNoBlock(n *state.NodeBlockStatus) (state.Severity, string) {
 	what := fmt.Sprintf("has no %s block", n.Family)
 	if !n.NoBlock() {

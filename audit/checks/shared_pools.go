@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 )
 
-// nodesHoldingSeveral lists the hosts that hold several blocks of some pools, those with the most
-// first, and the blocks of hosts that are not nodes.
+// nodesHoldingSeveral lists the hosts that hold several blocks of the given pools, those with the
+// most first, and the blocks of hosts that are not nodes.
 func nodesHoldingSeveral(st *state.State, pools []*state.Pool) []string {
 	type hoard struct {
 		host  *state.NodeState

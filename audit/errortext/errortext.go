@@ -36,8 +36,8 @@ type Message struct {
 // All are the known messages, by component.
 var All = slices.Concat(calicoIPAM, calicoCNI, calicoControllers, calicoNode, tigeraOperator, calicoctl, whereabouts, kubernetes, otherAllocators)
 
-// placeholders are the parts of a message that vary, as regular expressions. The names of objects in
-// node, pool, cidr, cidrs, ip, namespace and pod are found by [Find].
+// placeholders are the parts of a message that vary, as regular expressions. [Find] returns the
+// objects that node, pool, cidr, cidrs, ip, namespace and pod match.
 var placeholders = map[string]string{
 	"n":         `-?\d+`,
 	"node":      `[A-Za-z0-9](?:[-A-Za-z0-9.]*[A-Za-z0-9])?`,

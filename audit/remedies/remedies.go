@@ -24,8 +24,8 @@ func asksByName(b *state.Borrow) bool {
 	return b.Workload != nil && slices.Contains(b.Workload.Extras().StaticIPs, b.Addr)
 }
 
-// rehome is the remedy that moves borrowing pods to their own nodes' blocks, for some pools or for
-// all.
+// rehome is the remedy that moves borrowing pods to their own nodes' blocks, for the given pools or
+// for all.
 func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
 	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
 	r, consents := st.rehomePlan(pools, borrows, concerns)
@@ -237,7 +237,8 @@ func (st *Remedies) causeRemedies(n *state.NodeBlockStatus, c state.Cause, detai
 	}
 }
 
-// LimitRemedies returns the ways for a node that is at the block limit of some pools to get addresses.
+// LimitRemedies returns the ways for a node that is at the block limit of the given pools to get
+// addresses.
 func (st *Remedies) LimitRemedies(node string, pools []*state.Pool) (out []Remedy) {
 	if pods := finished.OnNode(st.State, node); len(pods) > 0 {
 		out = append(out, DeleteFinishedOf(node, pods))
@@ -269,7 +270,7 @@ func (st *Remedies) LeakedOn(node string) (n int) {
 	return n
 }
 
-// DeleteFinishedOf is [DeleteFinished] for some pods of a node, with commands that show them.
+// DeleteFinishedOf is [DeleteFinished] for the given pods of a node, with commands that show them.
 func DeleteFinishedOf(node string, pods []*blocks.Workload) Remedy {
 	r := DeleteFinished
 	r.Title = fmt.Sprintf("delete the finished pods on %s, and let Jobs delete theirs (ttlSecondsAfterFinished)", node)

@@ -66,7 +66,7 @@ type Root struct {
 // Root returns a root by its ID; nil if this state has no such root.
 func (st *Remedies) Root(id string) *Root { return st.roots[id] }
 
-// Prefer marks the first of some alternatives as preferred.
+// Prefer marks the first of the alternatives as preferred.
 func Prefer(remedies []Remedy) []Remedy {
 	remedies = append([]Remedy{}, remedies...) // never null in JSON
 	for i := range remedies {

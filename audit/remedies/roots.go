@@ -297,7 +297,7 @@ func barredID(n *state.NodeBlockStatus, c state.Cause) string {
 	case state.CauseNoPool:
 		return "no-pool/" + n.Host.Name
 	default:
-		return "" // no pool may serve the pod: that is its own cause
+		return "" // no pool may serve the pod, a cause that no root covers
 	}
 }
 
@@ -411,7 +411,7 @@ func (st *Remedies) vanishedMessage() string {
 	return fmt.Sprintf("%s; left behind: blocks %s%d, allocated addresses %s%d, affinities %s%d", who, some, owned, some, used, least(blocks.Affinities), affinities)
 }
 
-// droppedText names the owners that drop traffic to some borrowed addresses, according to the
+// droppedText names the owners that drop traffic to the given borrowed addresses, according to the
 // topology or host views, and counts the addresses. It returns "" if none does, or if that is
 // unknown.
 func (st *Remedies) droppedText(which func(*state.Borrow) bool) string {

@@ -203,7 +203,7 @@ func (st *Remedies) whatIsShort(s *shortage) string {
 	return fmt.Sprintf("%s has %s of %s addresses left", p.Name, p.Addrs.Available, p.Addrs.Capacity)
 }
 
-// holders describes which nodes hold the blocks of some pools.
+// holders describes which nodes hold the blocks of the given pools.
 func (st *Remedies) holders(pools []*state.Pool) string {
 	type holder struct {
 		name string

@@ -9,7 +9,7 @@ import (
 // DisablePool ends a pool's assignments.
 const DisablePool = "set disabled: true on this pool (with Tigera's operator disableNewAllocations: true in the Installation, calicoNetwork.ipPools)"
 
-// Risks of some remedies.
+// Risks that several remedies share.
 const (
 	evictionRisk   = "pods restart one at a time, within their PodDisruptionBudgets"
 	newCIDRRisk    = "the network must route and admit its CIDR"

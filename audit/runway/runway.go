@@ -37,7 +37,7 @@ const (
 	Exhausted Status = "exhausted"
 	// Declining: the number left is falling, and Days is set.
 	Declining Status = "declining"
-	// Steady: the number left does not fall lastingly, or lasts for more than ten years.
+	// Steady: the number left shows no lasting decline, or lasts for more than ten years.
 	Steady Status = "steady"
 	// Unknown: there are too few samples; see Reason.
 	Unknown Status = "unknown"
@@ -116,7 +116,7 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 	case len(all) == 1:
 		e.Reason = "there is no earlier sample" + resized
 	case span < day:
-		e.Reason = fmt.Sprintf("samples of %s are too short for a rate%s", phrase.Duration(span.Round(time.Minute)), resized)
+		e.Reason = fmt.Sprintf("samples over %s are too short for a rate%s", phrase.Duration(span.Round(time.Minute)), resized)
 	case len(levels) < minDays && len(all) < 2*len(levels):
 		// Manual snapshots, fewer than two a day: the user wants the rate between them. A
 		// source that samples all day must cover a week instead.
@@ -188,7 +188,7 @@ func (e *Estimate) trend(levels []level, left float64) {
 		if fell && (!ok || recent.slope < t.low || recent.high-recent.low < t.high-t.low) {
 			levels, t, ok = levels[len(levels)-recentDays:], recent, true
 			e.Basis.Days = recentDays
-			e.Reason = "the last two weeks, which count, differ from the time before"
+			e.Reason = "the last two weeks differ from the time before, so only they count"
 		}
 	}
 	if !ok {

@@ -66,7 +66,7 @@ func TestDecline(t *testing.T) {
 			return 900
 		}, runway.Steady, 0, 0, ""},
 		"two claims in a month": {30, func(h int) float64 { return float64(20 - h/300) }, runway.Steady, 0, 0, ""},
-		"only lately":           {40, func(h int) float64 { return 500 - 10*math.Max(0, float64(h)/24-22) }, runway.Declining, 30, 33, "the last two weeks, which count, differ from the time before"},
+		"only lately":           {40, func(h int) float64 { return 500 - 10*math.Max(0, float64(h)/24-22) }, runway.Declining, 30, 33, "the last two weeks differ from the time before, so only they count"},
 		"more than ten years":   {30, func(h int) float64 { return 1e6 - float64(h)/24 }, runway.Steady, 0, 0, ""},
 		"IPv6":                  {30, func(h int) float64 { return math.Ldexp(1, 80) - float64(h) }, runway.Steady, 0, 0, ""},
 		"nothing left":          {30, func(h int) float64 { return float64(max(0, 20-h/24)) }, runway.Exhausted, 0, 0, "no blocks are left"},
@@ -124,7 +124,7 @@ func TestSnapshots(t *testing.T) {
 		{[]runway.Sample{at(10, 50), at(0, 30)}, "blocks run out in about 15 days, at this rate: 2 fewer a day over 10 days (2 samples); samples on 2 days give a rate without a range: that needs 7"},
 		{[]runway.Sample{at(10, 30), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
 		{[]runway.Sample{at(10, 32), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
-		{[]runway.Sample{at(0.02, 50), at(0, 30)}, "blocks: not known: samples of 29m are too short for a rate"},
+		{[]runway.Sample{at(0.02, 50), at(0, 30)}, "blocks: not known: samples over 29m are too short for a rate"},
 		{[]runway.Sample{at(20, 50), at(10, 40), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 20 days (3 samples); samples on 3 days give a rate without a range: that needs 7"},
 		{[]runway.Sample{at(25, 52), at(20, 50), at(15, 90), at(10, 40), at(5, 35), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 25 days (6 samples); samples on 6 days give a rate without a range: that needs 7"}, // one odd sample moves it little
 		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, at this rate: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate without a range: that needs 7"},

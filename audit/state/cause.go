@@ -78,8 +78,8 @@ func (st *State) selectorCause(n *NodeBlockStatus) (Cause, string) {
 	return CauseNone, ""
 }
 
-// CauseFor returns why the node cannot claim a block from some pools. They must be all the pools
-// that one assignment may use.
+// CauseFor returns why the node cannot claim a block from the given pools. They must be all the
+// pools that one assignment may use.
 func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	if st.HealsItself(n, pools) {
 		return CauseNone, "it has an affinity whose block does not exist: its next assignment creates the block"
@@ -113,9 +113,9 @@ func (st *State) CauseFor(n *NodeBlockStatus, pools []*Pool) (Cause, string) {
 	return CauseNoBlocks, fmt.Sprintf("no block is left in %s; its pods borrow from the %s still unused in other nodes' blocks%s", names, phrase.PluralCount(available, "address"), reserved)
 }
 
-// HealsItself reports whether the node has an affinity, in one of some pools, without an existing
-// block: Calico creates the block (libcalico-go ipam/ipam.go, getBlockFromAffinity). A block that
-// is marked deleted counts as missing.
+// HealsItself reports whether the node has an affinity, in one of the given pools, without an
+// existing block: Calico creates the block (libcalico-go ipam/ipam.go, getBlockFromAffinity). A
+// block that is marked deleted counts as missing.
 func (st *State) HealsItself(n *NodeBlockStatus, pools []*Pool) bool {
 	return slices.ContainsFunc(n.Host.Affinities, func(a *blocks.Affinity) bool {
 		return st.seen(a) && blocks.FamilyOf(a.CIDR.Addr()) == n.Family && st.created(a.CIDR) && within(pools, a.CIDR) && !st.Reserved.Covers(a.CIDR)

@@ -257,7 +257,7 @@ func (st *State) MayServe(p *Pool, w *blocks.Workload, n *blocks.Node) (why stri
 	return "it selects the node and the namespace", true
 }
 
-// within reports whether one of some pools contains a block. The pools may overlap others. Calico
+// within reports whether one of the pools contains a block. The pools may overlap others. Calico
 // lists a node's blocks in this way (libcalico-go ipam/ipam.go, prepareAffinityBlocksForHost).
 func within(pools []*Pool, block netip.Prefix) bool {
 	return slices.ContainsFunc(pools, func(p *Pool) bool { return p.CIDR.Contains(block.Addr()) })

@@ -33,7 +33,7 @@ func (st *State) findForeignBlackholes() {
 		var around []*Block
 		for i := range v.Routes {
 			r := &v.Routes[i]
-			// The default route is not about any block.
+			// The default route is not specific to any block.
 			if !hosts.IsDropping(r.Type) || r.Dst.Bits() == 0 {
 				continue
 			}

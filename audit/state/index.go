@@ -316,7 +316,7 @@ func (st *State) AffinityMayExist(p netip.Prefix, hosts ...string) bool {
 	})
 }
 
-// FirstMissing returns the gap of the first of some resources that was not read completely, or nil.
+// FirstMissing returns the gap of the first given resource that was not read completely, or nil.
 func (st *State) FirstMissing(rs []blocks.Resource) *blocks.Gap {
 	for _, r := range rs {
 		if g, missing := st.Missing(r); missing {

@@ -48,7 +48,7 @@ func (st *State) evaluateWaiting(n *NodeBlockStatus) {
 	}
 }
 
-// ownUnused returns how many usable blocks of some pools a host has, and how many of their
+// ownUnused returns how many usable blocks of the given pools a host has, and how many of their
 // addresses can still be assigned.
 func (st *State) ownUnused(h *NodeState, pools []*Pool) (own, unused int) {
 	for _, b := range h.Blocks {

@@ -31,7 +31,7 @@ func (st *State) eachPodPools(h *NodeState, fn func(pools []*Pool, why string)) 
 				asked = append(asked, others...)
 			}
 			for _, p := range append(asked, st.PinnedPools(w, f)...) {
-				fn([]*Pool{p}, fmt.Sprintf("it is its node's last block of pool %s, which pods there ask for", p.Name))
+				fn([]*Pool{p}, fmt.Sprintf("it is the last block of its node in pool %s, which pods of the node ask for", p.Name))
 			}
 		}
 	}
@@ -154,9 +154,9 @@ type supply struct {
 	unknown  bool // blocks, pools or pods were not read
 }
 
-// allow reports whether a node may give up its empty block although its other blocks in some pools
-// are full. After every node without room has claimed a block, each of these pools must have one
-// more left, not counting the released block.
+// allow reports whether a node may give up its empty block although its other blocks in the given
+// pools are full. After every node without room has claimed a block, each of these pools must have
+// one more left, not counting the released block.
 func (c *supply) allow(h *NodeState, b *Block, pools []*Pool) bool {
 	if c == nil {
 		return false

@@ -83,7 +83,7 @@ func (st *State) slotDoubt(p *Pool) string {
 	return ""
 }
 
-// Lacking returns the first gap in some resources that prevents repairs: the resource was not
+// Lacking returns the first gap in the given resources that prevents repairs: the resource was not
 // read completely, or a reservation, which may exclude any address, could not be decoded. It
 // returns nil if there is none.
 func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
@@ -96,7 +96,7 @@ func (st *State) Lacking(reads []blocks.Resource) *blocks.Gap {
 	return nil
 }
 
-// WholeBar blocks a plan that depends on every object of some resources, if one of the objects
+// WholeBar blocks a plan that depends on every object of the given resources, if one of the objects
 // could not be read. If tolerated is true, tolerated gaps count, too, although they do not make a
 // reading incomplete.
 func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
@@ -106,7 +106,7 @@ func (st *State) WholeBar(reads []blocks.Resource, tolerated bool) Bar {
 	return Bar{}
 }
 
-// firstGap returns the first gap in some resources, of one object or all, or nil.
+// firstGap returns the first gap in the given resources, of one object or all, or nil.
 func (st *State) firstGap(tolerated bool, reads ...blocks.Resource) *blocks.Gap {
 	i := slices.IndexFunc(st.Gaps, func(g blocks.Gap) bool { return (tolerated || !g.Tolerated) && slices.Contains(reads, g.Resource) })
 	if i < 0 {

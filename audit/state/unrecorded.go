@@ -12,8 +12,8 @@ type UnrecordedIP struct {
 	Users []LiveUse
 	// Block is the block that covers the address; nil if none exists.
 	Block *Block
-	// OtherIPAM explains why Calico should not record the address: no user of it gets addresses
-	// from Calico's IPAM, or that is not known. It is empty if a user does.
+	// OtherIPAM explains why Calico should not record the address: no user of the address is known
+	// to get addresses from Calico's IPAM. It is empty if one does.
 	OtherIPAM string
 }
 

@@ -43,7 +43,7 @@ func (n *Aliases) Node(s string) string {
 	return n.Name(Node, s)
 }
 
-// Taint anonymizes the key of a taint, except those of Kubernetes.
+// Taint anonymizes the key of a taint, unless the key is one of Kubernetes' own.
 func (n *Aliases) Taint(s string) string {
 	if strings.HasPrefix(s, "node.kubernetes.io/") || slices.Contains(PlainLabels, s) {
 		return s

@@ -21,8 +21,8 @@ func NewSnapshot(lists ...*Objects) *blocks.Snapshot {
 	return s
 }
 
-// Without returns a copy of s without the objects and gaps of some resources. While these
-// are read again, the garbage collector can free the old ones together with s.
+// Without returns a copy of s without the objects and gaps of the given resources. While these are
+// read again, the garbage collector can free the old ones together with s.
 func Without(s *blocks.Snapshot, rs []blocks.Resource) *blocks.Snapshot {
 	var none []*Objects
 	for _, k := range Kinds { // on-demand kinds are not always read again

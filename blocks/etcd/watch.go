@@ -436,7 +436,7 @@ func (w *Watch) result(base *blocks.Snapshot, build func() (*blocks.Snapshot, er
 	return &out, nil
 }
 
-// Onto returns a joined snapshot whose objects of some resources of Kubernetes were read again.
+// Onto returns a joined snapshot in which the objects of some Kubernetes resources were read again.
 func (w *Watch) Onto(s *blocks.Snapshot, again []blocks.Resource) (*blocks.Snapshot, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -176,8 +176,8 @@ func (c *Cluster) save(ctx context.Context) (*savedState, error) {
 	return s, nil
 }
 
-// Save reads the stored objects of some kinds, and returns a function that restores all of them at
-// once.
+// Save reads the stored objects of the given kinds, and returns a function that restores all of
+// them at once.
 func (c *Cluster) Save(ctx context.Context, kinds ...Resource) (func(context.Context) error, error) {
 	stored := func(ctx context.Context) (map[string]string, error) {
 		out := map[string]string{}

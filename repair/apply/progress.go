@@ -36,7 +36,8 @@ type run struct {
 	// except its reverting steps.
 	began map[string]bool
 	sizes map[string]int
-	// restores is true while a step reverts a temporary change: without a pause, and not counted.
+	// restores is true while a step reverts a temporary change. Such a step neither pauses nor
+	// counts.
 	restores bool
 	// lease is the right to move pods; nil for runs that move none.
 	lease repair.Lease

@@ -92,7 +92,7 @@ func (x *run) begin(ctx context.Context, plan *repair.Plan) error {
 		return err
 	}
 	if own := blocks.DatastoreEtcd; !plan.OfFiles() && (plan.Cluster.Datastore == own) != (x.State.Cluster.Datastore == own) {
-		return fmt.Errorf("%w: only one of plan and cluster is of a Calico with its own etcd: make a new one", ErrNoPlan)
+		return fmt.Errorf("%w: the plan is for a Calico with its own etcd and the cluster is not, or the reverse: make a new plan", ErrNoPlan)
 	}
 	now := x.State.Cluster.TakenAt
 	if now.IsZero() {

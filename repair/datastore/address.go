@@ -151,7 +151,7 @@ func newAllocation(b *object, ordinal int) (*allocation, error) {
 	}
 	var ok bool
 	if r.index, ok = integer(r.allocations[ordinal]); !ok || r.index < 0 || r.index >= len(r.attributes) {
-		return nil, fmt.Errorf("it points to attributes %v of %d", r.allocations[ordinal], len(r.attributes))
+		return nil, fmt.Errorf("it points to attributes %v, and there are %d", r.allocations[ordinal], len(r.attributes))
 	}
 	return r, nil
 }
@@ -242,7 +242,7 @@ func (r *allocation) dropAttributes(e *edit) error {
 		}
 		i, ok := integer(index)
 		if !ok || i < 0 || i >= len(r.attributes) {
-			return fmt.Errorf("its block contradicts itself: ordinal %d points to attributes %v of %d", o, index, len(r.attributes))
+			return fmt.Errorf("its block contradicts itself: ordinal %d points to attributes %v, and there are %d", o, index, len(r.attributes))
 		}
 		if i > r.index {
 			e.set(number(i-1), "spec", "allocations", o)

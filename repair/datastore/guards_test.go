@@ -119,7 +119,7 @@ func TestGuards(t *testing.T) {
 			})(w)
 		}, doStep(5), ""},
 		{"an address that is also free", inUseSpec(func(s map[string]any) { s["unallocated"] = append(s["unallocated"].([]any), int64(leaked)) }), doStep(5), "contradicts itself"},
-		{"an address without attributes", inUseSpec(func(s map[string]any) { s["allocations"].([]any)[leaked] = int64(9) }), doStep(5), "points to attributes 9 of 3"},
+		{"an address without attributes", inUseSpec(func(s map[string]any) { s["allocations"].([]any)[leaked] = int64(9) }), doStep(5), "points to attributes 9, and there are 3"},
 		{"an address of a block that cannot count on", inUseSpec(func(s map[string]any) { s["sequenceNumber"] = int64(9223372036854775807) }), doStep(5), "cannot be raised"},
 		{"a handle that a block refers to", nil, func(w *world, k *datastore.Writer) error { return w.forget(k, seeding.Handle("default", "a")) }, ""},
 		{"a count of nothing", nil, func(w *world, k *datastore.Writer) error {

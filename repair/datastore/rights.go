@@ -40,8 +40,8 @@ func (m MissingRight) String() string {
 	return text
 }
 
-// MissingRights asks the datastores which rights are missing for steps of some kinds, or
-// for undoing them. An error means that this is unknown.
+// MissingRights asks the datastores which rights are missing for steps of the given kinds, or for
+// undoing them. An error means that this is unknown.
 func (w *Writer) MissingRights(ctx context.Context, kinds []*repair.StepKind, undo bool) ([]MissingRight, error) {
 	type right struct {
 		ok     bool
@@ -64,7 +64,7 @@ func (w *Writer) MissingRights(ctx context.Context, kinds []*repair.StepKind, un
 	return out, nil
 }
 
-// needed returns the rights of some kinds of step, each once, sorted by resource.
+// needed returns the rights that the given kinds of step need, each once, sorted by resource.
 func (w *Writer) needed(kinds []*repair.StepKind, undo bool) []MissingRight {
 	needs := map[repair.Kind][]repair.Right{}
 	for _, kind := range kinds {

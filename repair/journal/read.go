@@ -27,7 +27,7 @@ type File struct {
 	Lost    []error
 }
 
-// ReadRun reads a journal with those that its run continues.
+// ReadRun reads a journal and the journals that its run continues.
 func ReadRun(path string) (*File, error) { return readRun(path, map[string]bool{}) }
 
 func readRun(path string, seen map[string]bool) (*File, error) {

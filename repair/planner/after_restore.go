@@ -68,7 +68,7 @@ func Blockers(st *state.State, req repair.Request) (out []Blocker) {
 			stage.MaxSteps = 0
 			p := Build(st, stage)
 			for i := range p.Steps {
-				add(p.Steps[i].ID, "%s, because %s; plan again if its plan does not have that step", p.Steps[i].ID, p.Steps[i].Because)
+				add(p.Steps[i].ID, "%s, because %s (if the plan of that stage lacks this step, plan again)", p.Steps[i].ID, p.Steps[i].Because)
 			}
 			for _, r := range p.Refused {
 				if r.Kind == repair.RecordIP && r.Code == repair.RefusedYoung {

@@ -23,7 +23,7 @@ type Use struct {
 	inner bool
 }
 
-// String describes where and by what the address is used.
+// String describes the place and the user of the address.
 func (u Use) String() string { return NamespaceText(u.View.Node, u.Namespace) }
 
 // Owner reports whether the namespace has the address as a pod does: with the prefix length

@@ -61,9 +61,9 @@ func (w *Watch) assemble(before map[string]time.Time) blocks.HostReading {
 	return blocks.JoinHostReadings(out)
 }
 
-// Reread is [cluster.Watch.Reread], and queries the agents of some nodes again. For other
-// nodes, and for agents that do not respond, it uses the last view, which confirms nothing:
-// see [blocks.HostView.Earlier].
+// Reread is [cluster.Watch.Reread], and queries the agents of the given nodes again. For other
+// nodes, and for agents that do not respond, it uses the last view, which confirms nothing: see
+// [blocks.HostView.Earlier].
 func (w *Watch) Reread(ctx context.Context, prev *blocks.Snapshot, rs []blocks.Resource, nodes []string) (*blocks.Snapshot, error) {
 	s, err := w.Watched.Reread(ctx, prev, rs, nil)
 	if err != nil {

@@ -75,7 +75,7 @@ func Fields(msg []byte, fn func(Field)) error {
 func Unwrap(body []byte) ([]byte, error) {
 	envelope, found := bytes.CutPrefix(body, magic)
 	if !found {
-		return nil, fmt.Errorf("%w: it does not begin as Kubernetes' does", ErrMalformed)
+		return nil, fmt.Errorf("%w: it does not begin like a Kubernetes message", ErrMalformed)
 	}
 	var raw []byte
 	err := Fields(envelope, func(f Field) {

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair/journal"
 )
 
-// journalReader adds the runs of some journals to another reader's snapshots, so that the audit
-// reports their leftovers immediately.
+// journalReader adds the runs of journals to another reader's snapshots, so that the audit reports
+// their leftovers immediately.
 type journalReader struct {
 	source.Reader
 	files []*journal.File

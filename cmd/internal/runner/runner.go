@@ -150,7 +150,7 @@ func (c *Runner) sayNow(progress *terminal.Progress) func(string) {
 	}
 }
 
-// stepsText describes the number of steps and what is done with them.
+// stepsText describes the number of steps and the action on them.
 func stepsText(n int, verb string) string { return phrase.Plural(n, "step") + " to be " + verb }
 
 // openJournal creates the journal, or continues one, and prints its path.

@@ -49,9 +49,8 @@ func namesOf[T any](list []T, name func(*T) string) (out []string) {
 	return out
 }
 
-// Names returns the names of some kinds in the source: node, pool, secondary pool, block,
-// pod or handle. It returns none for unknown kinds, and none if reading fails or takes too
-// long.
+// Names returns the names of the given kinds in the source: node, pool, secondary pool, block, pod
+// or handle. It returns none for unknown kinds, and none if reading fails or takes too long.
 func (f *Flags) Names(ctx context.Context, kinds ...string) (out []string) {
 	unnamed := func(kind string) bool { return named[kind].of == nil }
 	if slices.Contains(f.Files, "-") || slices.ContainsFunc(kinds, unnamed) {
@@ -90,7 +89,7 @@ func (f *Flags) Names(ctx context.Context, kinds ...string) (out []string) {
 	return out
 }
 
-// CompleteNames completes a flag's comma-separated names of some kinds.
+// CompleteNames completes a flag's comma-separated names of the given kinds.
 func (f *Flags) CompleteNames(c *cobra.Command, flag string, kinds ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := toComplete[:strings.LastIndex(toComplete, ",")+1]

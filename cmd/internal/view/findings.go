@@ -18,7 +18,8 @@ func Groups(findings []audit.Finding) [][]audit.Finding {
 	return Runs(findings, func(a, b *audit.Finding) bool { return a.Check == b.Check && a.Severity == b.Severity })
 }
 
-// Message returns a finding's message, prefixed with its subject unless it contains it.
+// Message returns a finding's message, after the name of its subject, unless the message names the
+// subject.
 func Message(f *audit.Finding) string {
 	if id := f.Subject.ID(); id != "" && !strings.Contains(f.Message, id) {
 		if f.Subject.Kind != state.KindConfig && f.Subject.Kind != state.KindCluster {

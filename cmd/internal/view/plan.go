@@ -302,7 +302,7 @@ func (p *printer) manual(manual []repair.Manual) {
 	}
 }
 
-// manualText returns the action, prefixed with its target unless it contains it.
+// manualText returns the action, after the name of its target, unless the action names the target.
 func manualText(m *repair.Manual) string {
 	id := m.Target.ID()
 	if id == "" || m.Target.Kind == state.KindIP || m.Target.Kind == state.KindCluster || strings.Contains(m.Action, id) {

@@ -173,7 +173,7 @@ func Short(c blocks.Count) string {
 	return strings.NewReplacer("e+0", "e", "e+", "e").Replace(fmt.Sprintf("%.2g", f))
 }
 
-// percent formats a share so that only none is "0%" and only all is "100%".
+// percent formats a share so that "0%" always means none and "100%" always means all.
 func percent(part, whole blocks.Count) string {
 	if whole.IsZero() {
 		return "-"

@@ -72,7 +72,7 @@ func (s *Seeder) Seats(ctx context.Context) (out []Seat, err error) {
 	return out, nil
 }
 
-// Promises returns what the next pod of each of some seats gets, once every other node of all seats
+// Promises returns what the next pod of each given seat gets, once every other node of all seats
 // without a free address of its own has claimed a block: in every order, or in the given number of
 // random ones. Addresses that pods use without a record are recorded first. At the end the cluster
 // is restored.
