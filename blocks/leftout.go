@@ -52,7 +52,7 @@ func PodsLeftOut(s *Snapshot) string {
 		return "status.podIPs of most pods are no addresses, and kubelets write nothing else: they were replaced (as by must-gather-clean)"
 	}
 	if addresses.missing >= manyOf && addresses.missing > addresses.found {
-		return fmt.Sprintf("%d of %d Ready pods have no address, and kubelets report one before: the addresses were left out", addresses.missing, addresses.found+addresses.missing)
+		return fmt.Sprintf("%d of %d Ready pods have no address, although kubelets report addresses before readiness: the addresses were left out", addresses.missing, addresses.found+addresses.missing)
 	}
 	return ""
 }

@@ -144,7 +144,7 @@ func (e *eligible) forUse(u blocks.Use) *eligible {
 		}
 	}
 	if len(e.allowed) == 0 {
-		e.refusal = refused(LimitSelector, "no pool selects the node for this")
+		e.refusal = refused(LimitSelector, "no pool that selects the node allows this use")
 	}
 	return e
 }

@@ -92,7 +92,7 @@ func ownedBlock(b *state.Block) string {
 	return fmt.Sprintf("block %s of %s", b.CIDR, b.Owner)
 }
 
-// unread explains, as part of a sentence for a fact, why a kind of object was not read completely;
+// unread explains, in words that continue a sentence, why a kind of object was not read completely;
 // empty if it was.
 func (x *explainer) unread(r blocks.Resource) string {
 	if g, missing := x.Missing(r); missing {

@@ -210,7 +210,7 @@ func (r *relief) endFinished() *Remedy {
 	return &m
 }
 
-// releaseLast releases last blocks, which is worth its risk only without empty ones.
+// releaseLast releases last blocks. That is worth the risk only if no empty block can be released.
 func (r *relief) releaseLast() *Remedy {
 	if len(r.empty) > 0 || len(r.last) == 0 {
 		return nil

@@ -125,7 +125,7 @@ func estimate(source string, past []Sample, now Sample) Estimate {
 			at = append(at, level{-days(now.At.Sub(s.At)), s.Left})
 		}
 		e.rate(middle(slopesOf(at)), days(span), now.Left)
-		e.Reason = fmt.Sprintf("samples on %s give a rate without a range: that needs %d", phrase.Plural(len(levels), "day"), minDays)
+		e.Reason = fmt.Sprintf("samples on %s give a rate, but a range needs %d", phrase.Plural(len(levels), "day"), minDays)
 	case len(levels) < minDays:
 		e.Reason = fmt.Sprintf("samples on %s are too few: load varies over a week, and %d are needed%s", phrase.Plural(len(levels), "day"), minDays, resized)
 	default:

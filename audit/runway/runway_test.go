@@ -121,13 +121,13 @@ func TestSnapshots(t *testing.T) {
 		samples []runway.Sample
 		want    string
 	}{
-		{[]runway.Sample{at(10, 50), at(0, 30)}, "blocks run out in about 15 days, at this rate: 2 fewer a day over 10 days (2 samples); samples on 2 days give a rate without a range: that needs 7"},
+		{[]runway.Sample{at(10, 50), at(0, 30)}, "blocks run out in about 15 days, at this rate: 2 fewer a day over 10 days (2 samples); samples on 2 days give a rate, but a range needs 7"},
 		{[]runway.Sample{at(10, 30), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
 		{[]runway.Sample{at(10, 32), at(0, 30)}, "blocks: no lasting decline over 10 days (2 samples)"},
 		{[]runway.Sample{at(0.02, 50), at(0, 30)}, "blocks: not known: samples over 29m are too short for a rate"},
-		{[]runway.Sample{at(20, 50), at(10, 40), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 20 days (3 samples); samples on 3 days give a rate without a range: that needs 7"},
-		{[]runway.Sample{at(25, 52), at(20, 50), at(15, 90), at(10, 40), at(5, 35), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 25 days (6 samples); samples on 6 days give a rate without a range: that needs 7"}, // one odd sample moves it little
-		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, at this rate: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate without a range: that needs 7"},
+		{[]runway.Sample{at(20, 50), at(10, 40), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 20 days (3 samples); samples on 3 days give a rate, but a range needs 7"},
+		{[]runway.Sample{at(25, 52), at(20, 50), at(15, 90), at(10, 40), at(5, 35), at(0, 30)}, "blocks run out in about 30 days, at this rate: 1 fewer a day over 25 days (6 samples); samples on 6 days give a rate, but a range needs 7"}, // one odd sample moves it little
+		{[]runway.Sample{at(5, 50), at(5, 50), at(2, 40), at(0, 35)}, "blocks run out in about 11 days, at this rate: 3 fewer a day over 5 days (4 samples); samples on 3 days give a rate, but a range needs 7"},
 		{[]runway.Sample{at(2.5, 50), at(2, 46), at(1.5, 42), at(1, 38), at(0.5, 34), at(0, 30)}, "blocks: not known: samples on 3 days are too few: load varies over a week, and 7 are needed"},
 		{[]runway.Sample{at(0, 30)}, "blocks: not known: the source has no samples of this pool"},
 		{[]runway.Sample{at(-1, 50), at(0, 30)}, "blocks: not known: there is no earlier sample"}, // in the future

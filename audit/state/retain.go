@@ -106,7 +106,7 @@ func (st *State) RetainForOthers(b *Block, uses []hosts.Use, r *Releasability) {
 	h := st.nodeStates[host]
 	alone := b.Pool != nil && b.CIDR.Bits() == b.Pool.BlockSize && (h == nil || h.Node == nil) // no node keeps it, in whichever pool
 	if !alone && st.PoolMayCover(b.CIDR) {
-		r.retain(RetainNotRead, "not evaluated: its pool may be among those that cannot be read, and may need it")
+		r.retain(RetainNotRead, "not evaluated: its pool may be among those that cannot be read, and that pool may need the block")
 	}
 	if host == "" {
 		return

@@ -59,8 +59,8 @@ type Watch struct {
 	}
 }
 
-// NewWatch returns a watch with the connection of a client, which must not be used otherwise. alone
-// is true if the cluster's Kubernetes API is not read.
+// NewWatch returns a watch that takes over the connection of a client. alone is true if the
+// cluster's Kubernetes API is not read.
 func NewWatch(c *Client, alone bool, log *slog.Logger) *Watch {
 	return &Watch{client: c, alone: alone, log: log, pace: defaultPace, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1), advanced: make(chan struct{})}
 }

@@ -227,7 +227,7 @@ func TestContradictions(t *testing.T) {
 			for _, member := range []string{"    annotations:", "    podIP:", "    podIPs:"} {
 				d.each("pods", func(o object) object { return o.without(member) })
 			}
-		}, []string{"pods: 144 of 144 Ready pods have no address, and kubelets report one before: the addresses were left out"}},
+		}, []string{"pods: 144 of 144 Ready pods have no address, although kubelets report addresses before readiness: the addresses were left out"}},
 		{"some pods whose addresses were replaced", "story", masked(10), nil},
 		{"a pool without the size of its blocks", "dual-stack", each("ippools", "    blockSize:"), []string{"ippools: pool * has no blockSize, and none of its blocks has the default, /*"}},
 		{"pools without size, which is the default", "story", each("ippools", "    blockSize:"), nil},

@@ -174,7 +174,7 @@ func notFound(unknown *explain.NotFoundError, rep *audit.Report) error {
 	return exit.Usagef("%w%s", unknown, nearest(unknown))
 }
 
-// explainable lists the subjects, to follow an error.
+// explainable lists the subjects, for the end of an error message.
 const explainable = "; want an address, a CIDR, a node, a pod, a pool, a handle, a check's ID, or an error message in quotes"
 
 // nearest suggests similar names, or lists the kinds of subjects.

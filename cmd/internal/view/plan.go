@@ -275,7 +275,7 @@ func (p *printer) refused(plan *repair.Plan) {
 	}
 }
 
-// manual writes the manual steps, in order. It prints a risk that several steps share once.
+// manual writes the manual steps, in order. If several steps share a risk, it prints the risk once.
 func (p *printer) manual(manual []repair.Manual) {
 	if len(manual) == 0 {
 		return
