@@ -21,6 +21,7 @@ func (st *Remedies) Rehomes() (now, later []Move) { return st.rehomes() }
 func (st *Remedies) findRehomes() (now, later []Move) {
 	spares, returns := map[blocks.Family]int{}, map[*state.NodeBlockStatus]int{}
 	seats := st.seating(nil, st.filled(), nil) // those are cordoned meanwhile
+	leave := st.countLeaving()
 	var away []Move
 	for _, h := range st.NodeStates {
 		open := st.takers()[h.Name]
@@ -35,7 +36,7 @@ func (st *Remedies) findRehomes() (now, later []Move) {
 					continue
 				}
 				m := Move{Pod: b.Workload, Addr: b.Addr}
-				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.losesBlock(b), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
+				if m.Stays = cmp.Or(st.unrecorded(), st.doubtful(b.User), st.asksForPools(m), st.losesBlock(m, leave), st.ignoresCordons(m.Pod, st.crowded(m.demand()))); m.Stays != "" {
 					later = append(later, m)
 				} else {
 					here = append(here, m)
@@ -148,23 +149,41 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	return max(least, 1)
 }
 
-// losesBlock explains that the owner of a borrowed address may lose its block: once the block is
-// empty, Calico may give it to another node, and the owner has no other block with room.
-func (st *Remedies) losesBlock(b *state.Borrow) string {
-	owner, lent := st.NodeState(b.Owner), map[*state.Block]int{}
-	if owner == nil || owner.Node == nil || !st.TakenIfEmpty(b.Block) {
-		return ""
+// countLeaving counts, by block, the addresses that the pods that borrow release when they end, in every
+// family.
+func (st *Remedies) countLeaving() map[*state.Block]int {
+	out, seen := map[*state.Block]int{}, map[netip.Addr]bool{}
+	for _, br := range st.Borrows {
+		if br.Workload == nil {
+			continue
+		}
+		for a := range br.Workload.Addresses {
+			if b := st.CoveringBlock(a); b != nil && !seen[a] {
+				seen[a], out[b] = true, out[b]+1
+			}
+		}
 	}
-	for _, l := range owner.Lent {
-		lent[l.Block]++
+	return out
+}
+
+// losesBlock explains that a node may lose a block in which a moved pod has an address: once the
+// block is empty, Calico may give it to another node, and the node has no other block with room.
+// leave counts the addresses that all moved pods release, by block.
+func (st *Remedies) losesBlock(m Move, leave map[*state.Block]int) string {
+	for _, a := range slices.SortedFunc(m.Pod.Addresses, netip.Addr.Compare) {
+		b := st.CoveringBlock(a)
+		if b == nil || !st.TakenIfEmpty(b) {
+			continue
+		}
+		owner := st.NodeState(b.Owner.Node())
+		stays := func(o *state.Block) bool {
+			return leave[o] < o.Used && (o == b || o.Pool == b.Pool && st.Keepable(o))
+		}
+		if owner != nil && owner.Node != nil && !slices.ContainsFunc(owner.Blocks, stays) {
+			return fmt.Sprintf("only pods that move use addresses of block %s: once these are released, Calico %s may take the block from %s, which has no other block with room", b.CIDR, st.Cluster.CalicoVersion, b.Owner)
+		}
 	}
-	stays := func(o *state.Block) bool {
-		return lent[o] < o.Used && (o == b.Block || o.Pool == b.Block.Pool && st.Keepable(o))
-	}
-	if slices.ContainsFunc(owner.Blocks, stays) {
-		return ""
-	}
-	return fmt.Sprintf("only other nodes use addresses of block %s: once these are released, Calico %s may take the block from %s, which has no other block with room", b.Block.CIDR, st.Cluster.CalicoVersion, b.Owner)
+	return ""
 }
 
 // asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod

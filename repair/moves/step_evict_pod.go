@@ -62,16 +62,23 @@ var Evict = &repair.StepKind{
 	},
 	// The pod and its address disappear.
 	Pretend: func(x *repair.Pretence, s *repair.Step) {
-		x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
-		cidr := repair.PrefixOf(state.Subject{CIDR: s.Guard(repair.GuardBlock)})
-		a, err := netip.ParseAddr(s.Target.IP)
-		if b := repair.Find(x.Blocks, func(b *blocks.Block) bool { return b.CIDR == cidr }); err == nil && b != nil {
-			if x.IPAM.Cooldown > 0 {
-				x.Cool(b.Name, a)
-			} else {
-				x.Free(b.Name, a)
+		frees := x.Free
+		if x.IPAM.Cooldown > 0 {
+			frees = x.Cool
+		}
+		for _, w := range x.Workloads {
+			if w.UID() != s.Guard(repair.GuardPodUID) {
+				continue
+			}
+			for a := range w.Addresses { // of both families
+				for name, b := range x.BlockByName {
+					if b.CIDR.Contains(a) {
+						frees(name, a)
+					}
+				}
 			}
 		}
+		x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
 	},
 }
 

@@ -622,6 +622,12 @@ func TestLawInRareStates(t *testing.T) {
 			"alloc fd00::c pod=shop/p5 node=k handle=k8s-pod-network.c5\npod shop/p5 k 10.0.0.4,fd00::c cid=c5 of=ReplicaSet/web ready\n" +
 			"use fd00::d shop/p6 k of=ReplicaSet/web ready\nuse fd00::e shop/p7 k of=ReplicaSet/web ready\nuse fd00::f shop/p8 k of=ReplicaSet/web ready\n" +
 			"use 10.0.0.5 shop/q k of=ReplicaSet/q ready\nuse 10.0.0.6 shop/r k of=ReplicaSet/q ready\nuse 10.0.0.7 shop/t k of=ReplicaSet/q ready\n",
+		"v3.32 may take the block of the other family that a pod leaves": "version v3.32.1\nnode a\nnode n2\nnode z\npool first 10.0.0.0/28 size=30 uses=LoadBalancer,Workload\npool six fd00::/125 size=126\n" +
+			"block 10.0.0.0/30 gone\nblock fd00::4/126 z\naffinity fd00::4/126 z\nalloc 10.0.0.0 pod=shop/p1 node=z handle=k8s-pod-network.c1\n" +
+			"alloc fd00::4 pod=shop/p1 node=z handle=k8s-pod-network.c1\npod shop/p1 z 10.0.0.0,fd00::4 cid=c1 of=ReplicaSet/api ready\n",
+		"v3.32 may take the other block that a DaemonSet's pod leaves for a moment": "version v3.32.1\nnode a\nnode n2\nnode z\npool first 10.0.0.0/29 size=30 uses=LoadBalancer,Workload\npool six fd00::/123 size=126 uses=Workload\n" +
+			"block 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nblock fd00::8/126 gone\nalloc 10.0.0.6 pod=shop/p1 node=a handle=k8s-pod-network.c1\n" +
+			"alloc fd00::9 pod=shop/p1 node=a handle=k8s-pod-network.c1\npod shop/p1 a 10.0.0.6,fd00::9 cid=c1 of=DaemonSet/log ready\n",
 		"Windows nodes claim with strict affinity": "node n0 windows\nnode n1\npool first 10.0.0.0/31 size=31\nblock 10.0.1.0/30 gone\n",
 		"Windows nodes have no address in blocks that are partly reserved": "config strict\nnode a windows\nnode c\npool pods 10.0.0.0/27 size=29\nreserve 10.0.0.19/32\nreserve 10.0.0.20/31\nreserve 10.0.0.22/32\n" +
 			"reserve 10.0.0.27/32\nreserve 10.0.0.28/31\nreserve 10.0.0.30/32\nblock 10.0.0.0/29 a\naffinity 10.0.0.0/29 a\nfill 10.0.0.0/29 8 a\nblock 10.0.0.8/29 a\naffinity 10.0.0.8/29 a\naffinity 10.0.9.0/30 gone\n",
