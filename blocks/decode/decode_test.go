@@ -239,6 +239,8 @@ func TestConfigs(t *testing.T) {
 	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "rr"}, PeerSelector: "has(rr)", LocalAS: 65546, ManualReverse: true, Filters: []string{"b", "a"}}}, all[blocks.BGPPeer](p))
 	p = decodeOne(t, bgpPeers, objectNamed("pod", `"localWorkloadSelector": "app == 'bird'", "asNumber": 64600, "reversePeering": "Auto"`))
 	diff(t, "peer", []blocks.BGPPeer{{Meta: blocks.Meta{Name: "pod"}, ASNumber: 64600, LocalWorkloads: true}}, all[blocks.BGPPeer](p))
+	p = decoded(bgpPeers, GroupCRD, []byte(objectNamed("nobody", `"asNumber": 64600`)))
+	diff(t, "gap", blocks.Gap{Resource: blocks.BGPPeers, Name: "nobody", Field: "spec", Reason: "has neither peerIP, peerSelector nor localWorkloadSelector"}, oneGap(t, p))
 }
 
 func TestBGPFilter(t *testing.T) {

@@ -205,3 +205,18 @@ func TestLeftAsBefore(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftHalfDone: the reservations and cordons of others are not leftovers of this program.
+func TestLeftHalfDone(t *testing.T) {
+	st := parseState(t, `
+pool pods 10.0.0.0/24
+node n1 cordoned mine=n1,20260131T080000,10.0.0.64/26
+node n2 cordoned
+reserve 10.0.0.64/26 mine=n1,20260131T080000
+reserve 10.0.0.128/26
+`, 0)
+	want := []string{"ipreservation/calico-audit-10-0-0-64-26", "node/n1 (cordoned)"}
+	if got := LeftHalfDone(st); !slices.Equal(got, want) {
+		t.Errorf("left half-done: %q, want %q", got, want)
+	}
+}
