@@ -58,6 +58,15 @@ var worlds = map[string]string{
 	"another's address": "pool pods 10.0.0.0/27 size=28\nnode n1\nnode n2\n" + owned("10.0.0.0/28", "n1", 10) + owned("10.0.0.16/28", "n1", 4) + "use 10.0.0.30 shop/lent n2\n",
 }
 
+// TestLenders: a node that borrows names each lender once.
+func TestLenders(t *testing.T) {
+	st := parse(t, "pool pods 10.0.0.0/29 size=30\nnode n1\nnode n2\n"+owned("10.0.0.0/30", "n1", 1)+owned("10.0.0.4/30", "n2", 2))
+	o := ask(t, st, capacity.Scenario{AddNodes: 1, PodsPerNode: 5}).Outcome
+	if len(o.Nodes) != 1 || o.Borrowed != 5 || !slices.Equal(slices.Sorted(slices.Values(o.Nodes[0].From)), []string{"n1", "n2"}) {
+		t.Errorf("%d borrowed, nodes %+v; want 5 from n1 and n2", o.Borrowed, o.Nodes)
+	}
+}
+
 // TestHeadroomOfPods: exactly as many pods can start as the headroom states. The next one borrows
 // or is refused, on the node that the headroom names.
 func TestHeadroomOfPods(t *testing.T) {
