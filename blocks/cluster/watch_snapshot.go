@@ -87,7 +87,7 @@ func (w *Watch) missing() []blocks.Gap {
 	var out []blocks.Gap
 	for _, k := range w.active.kinds {
 		switch {
-		case k.absent && k.missing != "":
+		case k.missing != "":
 			out = append(out, blocks.Gap{Resource: k.kind.Resource, Reason: k.missing})
 		case k.stale():
 			out = append(out, blocks.Gap{Resource: k.kind.Resource, Reason: k.staleness(), Stale: true})

@@ -42,7 +42,7 @@ func (c *Client) Refresh(ctx context.Context, last *Reading, refs []blocks.Ref) 
 	whole := func(r blocks.Resource) bool { return slices.Contains(refs, blocks.Ref{Resource: r}) }
 	var keys []string
 	for _, ref := range refs {
-		if kind := decode.KindOf(ref.Resource); ref.Name == "" && !ref.All() || kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
+		if kind := decode.KindOf(ref.Resource); kind == nil || !kind.OfCalico() && ref.Resource != blocks.Nodes {
 			continue
 		}
 		if len(Ranges(ref.Resource)) == 0 {
