@@ -2,7 +2,6 @@ package remedies
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -13,77 +12,6 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state/hosts"
 	"github.com/calico-audit/calico-audit/blocks"
 )
-
-// Consolidation describes how to empty one block of a node that holds several, so that a node that
-// cannot allocate can claim it. If Reservation is set, the consolidation is under way. Otherwise it
-// can be started, unless Barred lists a reason.
-type Consolidation struct {
-	// For is the node that gets the block. Holder is the node that has it now.
-	For, Holder string
-	CIDR        netip.Prefix
-	// Pool is the block's pool; nil if the block lies in no pool.
-	Pool *state.Pool
-	// Block is the block as it is now; nil after it was released and before it is claimed.
-	Block *state.Block
-	// Moves lists the pods that have to move, by namespace and name. Spare counts how many of them
-	// find an address in their new node's own blocks.
-	Moves []Move
-	Spare int
-	// Cordon lists nodes that could get a moved pod, have no address of their own for it and are
-	// not cordoned yet. Cordoned lists nodes already cordoned for this consolidation.
-	Cordon, Cordoned blocks.Names
-	// Precaution is the holder if it is in Cordon although it still has room for its next pod.
-	Precaution string
-	// Barred lists the obstacles that no consent removes.
-	Barred []Bar
-	// Unguarded lists the moves that end a bare pod, or the only ready replica of a controller
-	// without a PodDisruptionBudget.
-	Unguarded []Move
-	// Reservation is the IPReservation that started the consolidation; nil before that.
-	Reservation *blocks.Reservation
-}
-
-// Move is a pod that has to give up an address.
-type Move struct {
-	Pod  *blocks.Workload
-	Addr netip.Addr
-	// Elsewhere is true for a borrowing pod if its own node has no address for it, but other nodes
-	// have. Stays explains why the pod is not evicted now.
-	Elsewhere bool
-	Stays     string
-}
-
-func (m Move) demand() demand { return demandOf(m.Pod, m.Addr) }
-
-// Scratch returns the pods of moves that lose the contents of their emptyDir volumes.
-func Scratch(moves []Move) (out []*blocks.Workload) {
-	for _, m := range moves {
-		if m.Pod.HasScratch {
-			out = append(out, m.Pod)
-		}
-	}
-	return out
-}
-
-// Bar explains why a block cannot be emptied, or why a pod must not be evicted.
-type Bar struct {
-	// Addr is the address concerned; the zero value if the reason is not about one address.
-	Addr netip.Addr
-	Why  string
-}
-
-func (b Bar) String() string {
-	if !b.Addr.IsValid() {
-		return b.Why
-	}
-	return b.Addr.String() + ": " + b.Why
-}
-
-// Name identifies a consolidation in the annotation of everything that is created or cordoned for
-// it.
-func (c *Consolidation) Name() string {
-	return fmt.Sprintf("%s from %s for %s", c.CIDR, c.Holder, c.For)
-}
 
 // ReservationName is the name of the IPReservation that keeps new pods out of a block that is being
 // emptied.
@@ -302,10 +230,6 @@ func (st *Remedies) hostUsesBeside(c *Consolidation) []hosts.Use {
 	return slices.DeleteFunc(uses, func(u hosts.Use) bool { return u.View.TakenBefore(written.Std()) })
 }
 
-func (c *Consolidation) bar(a netip.Addr, format string, args ...any) {
-	c.Barred = append(c.Barred, Bar{a, fmt.Sprintf(format, args...)})
-}
-
 // evaluateMove adds the pod that has to move to free an address, or the bar that keeps the address.
 func (st *Remedies) evaluateMove(c *Consolidation, ref state.AllocationRef) {
 	attr, addr := ref.Attributes(), ref.Addr()
@@ -360,46 +284,6 @@ func (st *Remedies) findSpare() map[blocks.Family]int {
 		}
 	}
 	return out
-}
-
-// spareOf counts how many pods of other nodes a node admits and has free addresses for in its own
-// blocks.
-func (st *Remedies) spareOf(n *state.NodeBlockStatus) int {
-	return min(st.unusedOfAnyPod(n, nil), st.admits(n.Host))
-}
-
-// unusedOfAnyPod counts a node's free addresses that pods of any namespace may use without
-// requesting a pool. Addresses of block but do not count.
-func (st *Remedies) unusedOfAnyPod(n *state.NodeBlockStatus, but *state.Block) (unused int) {
-	for _, b := range n.Blocks {
-		if b != but && st.servesAnyPod(n, b) {
-			unused += st.Unused(b)
-		}
-	}
-	return unused
-}
-
-// servesAnyPod reports whether a node assigns the free addresses of its block to pods of any
-// namespace that request no pool.
-func (st *Remedies) servesAnyPod(n *state.NodeBlockStatus, b *state.Block) bool {
-	return slices.Contains(n.Pools, b.Pool) && b.Pool.ServesAllNamespaces() && st.AssignsFrom(b)
-}
-
-// noneLeft reports whether a node cannot claim a block for such pods once its own blocks are full.
-func (st *Remedies) noneLeft(n *state.NodeBlockStatus) bool {
-	anyPods := slices.DeleteFunc(slices.Clone(n.Pools), func(p *state.Pool) bool { return !p.ServesAllNamespaces() || nextBlockAddresses(n, p).IsZero() })
-	unfit := func(p *state.Pool) bool { // Calico claims such blocks, too
-		return n.Host.Node != nil && n.Host.Node.Windows && nextBlockAddresses(n, p).IsZero() || st.NeededByOthers(n.Host, p) && !st.HealsItself(n, n.Pools)
-	}
-	cause, _ := st.CauseFor(n, anyPods)
-	return n.Cause != state.CauseNone || cause != state.CauseNone || slices.ContainsFunc(n.Pools, unfit)
-}
-
-// isFull reports whether a node has neither a free address in its own blocks for such a pod nor a
-// block to claim.
-func (st *Remedies) isFull(n *state.NodeBlockStatus) bool {
-	windows := n.Host.Node != nil && n.Host.Node.Windows && !st.IPAM.StrictAffinity // Calico refuses
-	return windows || st.unusedOfAnyPod(n, nil) == 0 && st.noneLeft(n)
 }
 
 // evaluateReplacements finds the nodes that lack an address of their own for a moved pod, in any of
@@ -560,34 +444,6 @@ func (st *Remedies) lent(m Move, f blocks.Family) *state.Block {
 	return nil
 }
 
-// Full returns the uncordoned nodes that have neither an address of their own for another pod nor a
-// block to claim, in some family. It covers nodes that take pods, and nodes whose taints a rehomed
-// pod tolerates.
-func (st *Remedies) Full() blocks.Names { return st.full() }
-
-// filled returns the nodes that take pods now, although they have neither an address of their own for
-// another pod nor a block to claim, in some family.
-func (st *Remedies) filled() (out []string) {
-	for _, h := range st.NodeStates {
-		if takesPods(h) && !st.takers()[h.Name] {
-			out = append(out, h.Name)
-		}
-	}
-	return out
-}
-
-func (st *Remedies) findFull() blocks.Names {
-	out := st.filled()
-	now, _ := st.Rehomes()
-	for _, m := range now {
-		if !m.Pod.OfDaemonSet() && m.Pod.Placement != nil {
-			out = append(out, st.crowded(m.demand())...)
-		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // LeavesTooFew returns a pool in which fewer than half of the nodes would take pods after cordoning
 // the given nodes, in addition to those that --rehome has cordoned. It returns how many nodes would
 // remain, and of how many; the name is empty if no pool is affected. Nodes that are not ready or
@@ -649,13 +505,4 @@ func (st *Remedies) Takers() (now, cordoned int) {
 		}
 	}
 	return now, cordoned
-}
-
-// takesPods reports whether the scheduler may put any pod on the node now.
-func takesPods(h *state.NodeState) bool { return open(h) && len(h.Node.KeepsAway()) == 0 }
-
-// open reports whether the scheduler may put pods that tolerate the node's taints on it now. No pod
-// is expected to tolerate a taint of the node life cycle, such as disk-pressure.
-func open(h *state.NodeState) bool {
-	return h.Node != nil && !h.Node.Unschedulable && !h.Node.OutOfService && !h.Node.NotReady && !h.Node.TemporarilyTainted()
 }

@@ -51,27 +51,3 @@ type Remedies struct {
 	seated      sync.Map // of demand, []seat
 	crowds      sync.Map // of demand, []string
 }
-
-// Of returns the remedies for a state; it computes them once.
-func Of(st *state.State) *Remedies { return state.Derived(st, find) }
-
-func find(s *state.State) *Remedies {
-	st := &Remedies{State: s, roots: map[string]*Root{}, shortages: map[*state.Pool]*shortage{}, lasts: map[*state.Pool]*lastBlocks{}, cordoned: map[string][]string{}}
-	st.podsOf, st.budgets = sync.OnceValue(st.indexControllers), sync.OnceValue(st.indexBudgets)
-	st.spareable, st.spare = sync.OnceValue(st.findSpareable), sync.OnceValue(st.findSpare)
-	st.leftBehind, st.unrecorded = sync.OnceValue(st.findLeftBehind), sync.OnceValue(st.findUnrecorded)
-	st.bound, st.unrequested = sync.OnceValue(st.countBound), sync.OnceValue(st.sumUnrequested)
-	st.repellers, st.queue = sync.OnceValue(st.findRepellers), sync.OnceValue(st.findQueue)
-	st.rehomes, st.full = sync.OnceValues(st.findRehomes), sync.OnceValue(st.findFull)
-	st.recordables = sync.OnceValue(func() []*recordable.Address { return recordable.Of(s) })
-	st.takers, st.few, st.blockless = sync.OnceValue(st.findTakers), sync.OnceValue(st.findTooFew), sync.OnceValue(st.findBlockless)
-	for i := range st.Nodes {
-		if n := &st.Nodes[i]; n.Ours != "" {
-			st.cordoned[n.Ours] = append(st.cordoned[n.Ours], n.Name)
-		}
-	}
-	st.singletons = sync.OnceValue(st.findSingletons)
-	st.findLastBlocks()
-	st.findRoots()
-	return st
-}

@@ -1,6 +1,7 @@
 package remedies
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -157,4 +158,16 @@ func (st *Remedies) RehomeBar(m Move, c Consents) state.Bar {
 func (st *Remedies) answers(node string) bool {
 	h := st.NodeState(node)
 	return h != nil && h.Node != nil && !h.Node.NotReady && !h.Node.OutOfService
+}
+
+// evictionRisk describes the cost of evictions. The plan names the pods and nodes.
+func (st *Remedies) evictionRisk() string {
+	if st.BudgetsKnown {
+		return evictionRisk
+	}
+	return "pods restart one at a time; PodDisruptionBudgets are not known"
+}
+
+func withoutReplica(n int) string {
+	return fmt.Sprintf("; pods without replica: %d", n)
 }

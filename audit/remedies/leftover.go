@@ -11,10 +11,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// Rehoming is the mark on everything that is created or cordoned while borrowing pods restart. A
-// consolidation uses its name as the mark.
-const Rehoming = "rehome"
-
 // halfDone is the run name for half-done objects that neither a mark nor a journal attributes to a
 // run.
 const halfDone = "half-done steps"

@@ -20,41 +20,6 @@ type seat struct {
 	spare int
 }
 
-// demand decides where a pod may start: its placement rules, and the families in which it has
-// addresses.
-type demand struct {
-	placement *blocks.Placement
-	v4, v6    bool
-}
-
-// demandOf returns the demand of a pod that has address a.
-func demandOf(w *blocks.Workload, a netip.Addr) demand {
-	has := func(f blocks.Family) bool { return blocks.FamilyOf(a) == f || w.HasFamily(f) }
-	return demand{w.Placement, has(blocks.IPv4), has(blocks.IPv6)}
-}
-
-// families calls yield for each family in which a pod needs an address.
-func (x demand) families(yield func(blocks.Family) bool) {
-	if x.v4 && !yield(blocks.IPv4) {
-		return
-	}
-	if x.v6 {
-		yield(blocks.IPv6)
-	}
-}
-
-// both reports whether a pod needs an address of each family. One node must have both.
-func (x demand) both() bool { return x.v4 && x.v6 }
-
-// mayStart returns a function that reports whether the scheduler may put the pod on a node now.
-func (x demand) mayStart() func(*state.NodeState) bool {
-	may := x.placement.Matcher()
-	return func(h *state.NodeState) bool {
-		n := h.Node
-		return n != nil && (!n.Unschedulable || x.placement.ToleratesCordon()) && (!n.NotReady && !n.OutOfService || x.placement.ToleratesNotReady()) && may(n)
-	}
-}
-
 // seats returns the nodes where a pod may start and finds an address in the node's own blocks,
 // those with the most free addresses first.
 func (st *Remedies) seats(x demand) []seat {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/audit/state/identity"
@@ -186,27 +187,6 @@ func (st *Remedies) losesBlock(m Move, leave map[*state.Block]int) string {
 	return ""
 }
 
-// asksForPools explains why a pod's replacement may find no address in a node's own blocks: the pod
-// requests pools, is pinned to one, or a pool serves its namespace but not all. It returns "" if none
-// applies.
-func (st *Remedies) asksForPools(m Move) string {
-	for f := range m.demand().families {
-		if _, asks := st.RequestedPools(m.Pod, f); asks {
-			return fmt.Sprintf("pod %s asks for pools by name, and it is not known which nodes have an address of these pools", m.Pod.FullName())
-		}
-		if pinned := st.PinnedPools(m.Pod, f); len(pinned) > 0 {
-			return fmt.Sprintf("pod %s has an address of %s, which no object asks for. The CNI configuration may, so it is not known which nodes have an address for the pod", m.Pod.FullName(), state.PoolNames(pinned))
-		}
-		own := func(p *state.Pool) bool {
-			return p.Family() == f && p.ServesWorkloads() && !p.ServesAllNamespaces() && p.SelectsNamespace(st.Namespace(m.Pod.Namespace))
-		}
-		if i := slices.IndexFunc(st.Pools, own); i >= 0 {
-			return fmt.Sprintf("pool %s serves namespace %s, but not all namespaces, so it is not known which nodes have an address for pod %s", st.Pools[i].Name, m.Pod.Namespace, m.Pod.FullName())
-		}
-	}
-	return ""
-}
-
 // staysAway explains why a pod whose own node has no address for it might borrow again on another
 // node; empty if it would not.
 func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
@@ -223,4 +203,116 @@ func (st *Remedies) staysAway(w *blocks.Workload, f blocks.Family) string {
 		return fmt.Sprintf("%s has no address of its own for pod %s, and some pools serve only some namespaces, so it is not known which addresses of other nodes the pod may get", w.Node, w.FullName())
 	}
 	return ""
+}
+
+// rehome is the remedy that moves borrowing pods to their own nodes' blocks, for the given pools or
+// for all.
+func (st *Remedies) rehome(pools []*state.Pool, borrows []*state.Borrow) Remedy {
+	concerns := func(b *state.Borrow) bool { return len(pools) == 0 || slices.Contains(pools, b.Block.Pool) }
+	r, consents := st.rehomePlan(pools, borrows, concerns)
+	if r.Manual {
+		return r
+	}
+	moving, bar := st.rehoming(concerns, consents)
+	r.Yield, r.Effect = &Yield{Pods: len(moving)}, st.rehomeEffect(concerns, moving)
+	if len(moving) == 0 && bar.Code != "" {
+		return r.Unless(bar)
+	}
+	return r
+}
+
+// rehomePlan returns the rehoming command with the consents that it needs, regardless of how many
+// pods it moves. If none of the pods with these borrowed addresses may be evicted without consent,
+// the command includes the consent, which then covers every borrowing pod of these pools. If the
+// eviction would end one of them for good, the remedy is manual.
+func (st *Remedies) rehomePlan(pools []*state.Pool, borrows []*state.Borrow, concerns func(*state.Borrow) bool) (Remedy, Consents) {
+	r := Rehome
+	r.Risk = st.evictionRisk()
+	var all, alone blocks.Names
+	bare, guarded := false, false
+	for _, b := range borrows {
+		w := b.Workload
+		if w == nil || b.Tunnel || staysBorrowed(b) || asksByName(b) || !concerns(b) {
+			continue
+		}
+		all = append(all, w.FullName())
+		if st.EvictionBar(w) != "" {
+			continue
+		}
+		if guarded = !st.Unguarded(w); guarded {
+			break
+		}
+		alone, bare = append(alone, w.FullName()), bare || w.Controller == nil
+	}
+	if !guarded && len(alone) > 0 {
+		for _, b := range st.singletons() {
+			if name := b.Workload.FullName(); concerns(b) && !slices.Contains(alone, name) {
+				alone, bare = append(alone, name), bare || b.Workload.Controller == nil
+			}
+		}
+	}
+	consents := Consents{CordonFull: len(st.Full()) > 0}
+	switch {
+	case guarded || len(all) == 0:
+	case len(alone) == 0 || bare: // the plan would have no step, or end a pod for good
+		return Restart("restart these pods by hand, each only if another node can take it, because plans must not evict them: "+all.String(), "the borrowed addresses are released"), consents
+	default:
+		consents.EvictSingletons = true
+		r = r.with(" --evict-singletons")
+		r.Risk += withoutReplica(len(alone))
+	}
+	if len(pools) > 0 {
+		r = r.with(Shell(" --pool %s", strings.Join(state.PoolsOf(pools...), ",")))
+	}
+	if consents.CordonFull { // a replacement may start on a full node
+		r = r.with(" --cordon-full")
+		r.Risk += fmt.Sprintf("; nodes cordoned: %d", len(st.Full()))
+	}
+	return r, consents
+}
+
+// rehoming returns the pods that a plan evicts for these borrows with these consents, and why the
+// first remaining pod stays; a zero bar if none stays.
+func (st *Remedies) rehoming(concerns func(*state.Borrow) bool, c Consents) (moving []Move, bar state.Bar) {
+	borrows := map[netip.Addr]*state.Borrow{}
+	for _, b := range st.Borrows {
+		borrows[b.Addr] = b
+	}
+	now, later := st.Rehomes()
+	for _, m := range slices.Concat(now, later) {
+		if b := borrows[m.Addr]; b == nil || !concerns(b) {
+			continue
+		}
+		if stays := st.RehomeBar(m, c); stays.Code == "" {
+			moving = append(moving, m)
+		} else if bar.Code == "" {
+			bar = stays
+		}
+	}
+	return moving, bar
+}
+
+// rehomeEffect counts the borrowed addresses that the moving pods free.
+func (st *Remedies) rehomeEffect(concerns func(*state.Borrow) bool, moving []Move) string {
+	all := 0
+	for _, b := range st.Borrows {
+		if concerns(b) {
+			all++
+		}
+	}
+	if len(moving) < all {
+		return fmt.Sprintf("borrowed addresses released: %d of %d; repair lists the rest", len(moving), all)
+	}
+	return "the borrowed addresses are released"
+}
+
+// findSingletons returns the borrows of pods that only --evict-singletons allows to evict: they
+// have no other ready replica, and no other bar.
+func (st *Remedies) findSingletons() (out []*state.Borrow) {
+	for _, b := range st.Borrows {
+		if w := b.Workload; w != nil && !b.Tunnel && !staysBorrowed(b) && st.Unguarded(w) && st.EvictionBar(w) == "" && st.asksForPools(Move{Pod: w, Addr: b.Addr}) == "" {
+			out = append(out, b)
+		}
+	}
+	return out
 }

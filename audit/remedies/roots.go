@@ -22,33 +22,6 @@ var shortageReads = append(slices.Clip(state.BlockStatusReads), blocks.IPAMConfi
 // only if routes deliver the traffic.
 var RootReads = slices.Concat(shortageReads, state.RouteReads)
 
-// findRoots finds the common causes of verdicts. A cause whose reads are missing is skipped.
-func (st *Remedies) findRoots() {
-	if st.FirstMissing(shortageReads) == nil {
-		st.findShortages()
-		st.findBarred()
-		st.root("borrowed", func(int) string { return st.borrowedMessage() }, func() []Remedy {
-			return []Remedy{st.rehome(nil, slices.DeleteFunc(slices.Clone(st.Borrows), func(b *state.Borrow) bool { return st.RootOfBorrow(b) != "borrowed" }))}
-		})
-	}
-	if st.NodesRead() {
-		st.findVanished()
-	}
-	if st.FirstMissing([]blocks.Resource{blocks.Blocks, blocks.Nodes, blocks.Pods}) == nil {
-		st.findNodeNames()
-		st.findFamilies()
-	}
-	st.findLeftovers()
-	st.findWaiting()
-	st.root("leaks", func(n int) string {
-		return fmt.Sprintf("addresses are allocated, but their owners no longer exist (%d)", n)
-	}, func() []Remedy { return st.LeakRemedies(st.allLeaks()...) })
-	st.root("secondary-interfaces", func(n int) string {
-		return fmt.Sprintf("Calico's collector frees %s of secondary interfaces under live pods", phrase.Plural(n, "address"))
-	}, func() []Remedy { return Secondary })
-	st.root("unrecorded", st.unrecordedMessage, st.recordRemedies)
-}
-
 func (st *Remedies) root(id string, message func(int) string, remedies func() []Remedy) *Root {
 	r := &Root{ID: id, Message: message, Remedies: sync.OnceValue(func() []Remedy { return Prefer(remedies()) })}
 	st.roots[id] = r
