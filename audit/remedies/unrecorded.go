@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/calico-audit/calico-audit/audit/phrase"
 	"github.com/calico-audit/calico-audit/audit/state"
@@ -109,18 +110,13 @@ func restartUnpinned(pods blocks.Names) Remedy {
 
 // unrecordedMessage describes n addresses that pods or tunnels use and no block records.
 func (st *Remedies) unrecordedMessage(n int) string {
-	who := ""
-	for _, u := range st.recordables() {
-		switch pod := u.Users[0].Pod != nil; {
-		case who == "" && pod:
-			who = "live pods"
-		case who == "":
-			who = "tunnels"
-		case pod != (who == "live pods"):
-			who = "live pods and tunnels"
+	var who []string
+	for _, name := range []string{"live pods", "tunnels"} {
+		if slices.ContainsFunc(st.recordables(), func(u *recordable.Address) bool { return (u.Users[0].Pod != nil) == (name == "live pods") }) {
+			who = append(who, name)
 		}
 	}
-	return fmt.Sprintf("%s use %s that no block records for them: Calico may hand them out a second time", who, phrase.Plural(n, "address"))
+	return fmt.Sprintf("%s use %s that no block records for them: Calico may hand them out a second time", strings.Join(who, " and "), phrase.Plural(n, "address"))
 }
 
 // recordRemedies returns the remedies for all such addresses: a plan for those that it can record,
