@@ -67,7 +67,7 @@ var restoreAffinity = &repair.StepKind{
 		switch {
 		case !b.Undo && its:
 			return b.SetAffinity(a, blocks.Confirmed, "confirming the affinity")
-		case !b.Undo || its && !nodeExists(b.State, a.Owner.Node()):
+		case !b.Undo || its && (b.State.Vanished(a.Owner.Node()) || b.State.UnreadableNode(a.Owner.Node())):
 			return repair.Move{}
 		case its:
 			return b.SetAffinity(a, blocks.Confirmed, "confirm the affinity %s, without which the block would not be routed", a.Name)
@@ -112,9 +112,4 @@ func proposeRestore(p *repair.Proposals, b *state.Block, host string) {
 			"created", b.Created, "host", hostText(st, host)),
 		Guards: repair.Guards(repair.GuardName, b.Name, repair.GuardUID, b.UID(), repair.GuardCreated, b.Created.String(), repair.GuardOwner, repair.OwnerGuard(b.Owner), repair.GuardAffinity, repair.Absent),
 	}, b.Meta)
-}
-
-// nodeExists reports whether a node is known to exist.
-func nodeExists(st *state.State, name string) bool {
-	return st.NodesRead() && !st.UnreadableNode(name) && !st.Vanished(name)
 }
