@@ -290,8 +290,8 @@ func podAndNode(attributes map[string]string) string {
 	return strings.TrimSpace(attributes["pod"] + " " + attributes["node"])
 }
 
-// TestCalicoV332Verdicts: no existing owner of any kind is called gone, and no advice restarts a
-// virtual machine.
+// TestCalicoV332Verdicts: the audit calls no existing owner gone, and no advice restarts a virtual
+// machine.
 func TestCalicoV332Verdicts(t *testing.T) {
 	s := readV332(t, "state.yaml")
 	s.Cluster.TakenAt = s.Cluster.TakenAt.Add(time.Hour)
@@ -333,7 +333,8 @@ func TestCalicoV332Verdicts(t *testing.T) {
 	}
 }
 
-// TestCalicoV332Migration: at every step of its life, one virtual machine owns its address alone.
+// TestCalicoV332Migration: in every phase of its life, a virtual machine is the only owner of its
+// address.
 func TestCalicoV332Migration(t *testing.T) {
 	db := netip.MustParseAddr("10.65.0.33")
 	for _, row := range readmeTable(t, "file") {

@@ -205,8 +205,7 @@ func newPlay(t *testing.T, c *testcluster.Cluster) *play {
 	return p
 }
 
-// checkAfter reads the state again: the audit must now report the result of the allocator on the
-// node.
+// checkAfter reads the state again. The audit must now report what the allocator did on the node.
 func checkAfter(p *play, did string, cause state.Cause) {
 	p.t.Helper()
 	st := p.read()

@@ -27,8 +27,8 @@ func (p *play) remove(plural, name string) {
 }
 
 // TestDamage creates damage seen in real clusters on a real API server: with Calico's own IPAM
-// client if it causes the damage, with raw writes if only people do. The audit must report all
-// effects and nothing else.
+// client if that causes the damage, otherwise with raw writes. The audit must report all effects and
+// nothing else.
 func TestDamage(t *testing.T) {
 	// In every case, nodes n1 and n2 exist, and n1 holds 10.0.0.0/29 with one pod, unless the case
 	// recreates that block.

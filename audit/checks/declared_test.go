@@ -16,7 +16,7 @@ import (
 
 // TestChecksDeclareWhatTheyRead removes each kind of object in turn from every state of the checks'
 // test data. A check's output must stay the same, word for word, unless the check declares that it
-// requires or uses the kind. In that case it reports what it withholds, and reads the kind again to
+// requires or uses the kind. Such a check reports its missing verdicts, and reads the kind again to
 // confirm its findings.
 func TestChecksDeclareWhatTheyRead(t *testing.T) {
 	if testing.Short() {

@@ -84,8 +84,8 @@ func TestNoUnlockInMigration(t *testing.T) {
 	}
 }
 
-// TestLockedDatastoreComesFirst: while the datastore is locked, findings that a plan would end
-// say to unlock it first, because the plan is refused until then.
+// TestLockedDatastoreComesFirst: a locked datastore refuses every plan, so findings with a plan as
+// their remedy first advise to unlock it.
 func TestLockedDatastoreComesFirst(t *testing.T) {
 	for drawn, want := range map[string]string{"": "repair", "locked\n": "manual"} {
 		r := reportOn(t, drawn+"pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\n")

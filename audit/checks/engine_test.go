@@ -85,8 +85,7 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
-// TestConfirmWarnings: findings that depend on absence are confirmed even if they are only
-// warnings.
+// TestConfirmWarnings: even warnings need a second reading if they depend on an absent object.
 func TestConfirmWarnings(t *testing.T) {
 	const world = "live\npool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\nalloc 10.0.0.5 pod=shop/a node=n1 handle=h\nhandle h 10.0.0.0/26=1\n"
 	before, without := audit.Run(parseState(t, world+"pod shop/a n1 10.0.0.5\n"), checks.All), audit.Run(parseState(t, world), checks.All)
@@ -115,8 +114,8 @@ func TestConfirmFailsToRead(t *testing.T) {
 	}
 }
 
-// TestHostViewsNotReadAgain: a finding from a node's kernel needs two readings of its host view.
-// If the second view is missing, the rest of the second reading still counts.
+// TestHostViewsNotReadAgain: a finding from a node's kernel needs two host views of the node. If the
+// second one is missing, the rest of the second reading still counts.
 func TestHostViewsNotReadAgain(t *testing.T) {
 	const world = "live\n" + blockless + `
 view new
@@ -151,7 +150,7 @@ netns new 100 10.0.0.100 pids=5 state=S
 	}
 }
 
-// TestTrackedHostViewsNotReadAgain is the same for a watched cluster.
+// TestTrackedHostViewsNotReadAgain is TestHostViewsNotReadAgain for a watched cluster.
 func TestTrackedHostViewsNotReadAgain(t *testing.T) {
 	const world = "live\n" + blockless + "\nview new\nnetns new 100 10.0.0.100 pids=5 state=S\n"
 	const seen = "critical ip/host-in-use 10.0.0.100"
@@ -188,7 +187,7 @@ func fmtSkipped(r *audit.Result) string {
 	return strings.Join(out, "\n")
 }
 
-// TestFilesNeedNoConfirmation: files do not change between two readings.
+// TestFilesNeedNoConfirmation: files do not change, so findings from files need no second reading.
 func TestFilesNeedNoConfirmation(t *testing.T) {
 	if need := audit.Run(parseState(t, blockless), checks.All).NeedsConfirmation(); len(need) > 0 {
 		t.Errorf("got %v", need)
@@ -302,8 +301,8 @@ pod shop/b n2 10.0.0.70
 handle b 10.0.0.64/26=1
 `
 
-// TestGapsMakeNoVerdicts: removing a kind of object adds no finding, except that objects were not
-// read.
+// TestGapsMakeNoVerdicts: a reading without a kind of object has no additional finding, except the
+// one about objects that were not read.
 func TestGapsMakeNoVerdicts(t *testing.T) {
 	for name, text := range map[string]string{"open": sound, "locked": "locked\n" + sound, "starving": blockless} {
 		whole, releasable := verdicts(t, text, "")
@@ -482,8 +481,8 @@ func TestSelectChecks(t *testing.T) {
 	}
 }
 
-// TestFingerprints changes one field of a subject at a time, and the check: each change gives
-// another fingerprint.
+// TestFingerprints changes the check or one field of the subject at a time. Each change gives another
+// fingerprint.
 func TestFingerprints(t *testing.T) {
 	of := func(s state.Subject) string { return audit.Fingerprint("block/empty", s) }
 	seen := map[string]string{of(state.Subject{}): "none", audit.Fingerprint("block/corrupt", state.Subject{}): "check"}

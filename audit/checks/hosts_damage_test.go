@@ -205,7 +205,7 @@ hostgap n2 none
 	}
 }
 
-// TestViewsSuppressNothing: a host view removes no findings except route/blackhole, and a gap in
+// TestViewsSuppressNothing: a host view suppresses only findings of route/blackhole, and a gap in
 // host views does not make a report incomplete.
 func TestViewsSuppressNothing(t *testing.T) {
 	for _, base := range []string{blockless, sound, viewed} {
@@ -229,7 +229,7 @@ func TestViewsSuppressNothing(t *testing.T) {
 	}
 }
 
-// TestHostUse: any use that a view shows may keep an address from being released, proven or not.
+// TestHostUse: every use in a host view may retain an address, whether it is proven or not.
 func TestHostUse(t *testing.T) {
 	st := parseState(t, `
 pool pods 10.0.0.0/24
@@ -261,8 +261,8 @@ netns n2 4 10.0.0.7
 	}
 }
 
-// TestHostGapTexts: if a view does not prove some facts, there is one gap, with the number of
-// facts, one of them, and the times of both.
+// TestHostGapTexts: the facts that a view does not prove become one gap, which names their number,
+// one of them, and both times.
 func TestHostGapTexts(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"newer allocations", `
@@ -287,7 +287,7 @@ view n1 age=3m
 	}
 }
 
-// TestGapsWithViews: with host views, too, removing a kind of object adds no finding.
+// TestGapsWithViews is TestGapsMakeNoVerdicts for states with host views.
 func TestGapsWithViews(t *testing.T) {
 	text := viewed + `
 view n1

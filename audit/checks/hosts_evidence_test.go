@@ -92,9 +92,9 @@ func TestHostEvidence(t *testing.T) {
 	}
 }
 
-// TestViewReadAfterCluster: agents are read after the cluster. A view may therefore be newer than
-// the cluster, and lies in the future only if it is newer than the end of these reads. It may also
-// be older than the cluster.
+// TestViewReadAfterCluster: agents are read after the cluster, so a view may be newer than the
+// cluster. It lies in the future only if it is newer than the end of these reads. It may also be
+// older than the cluster.
 func TestViewReadAfterCluster(t *testing.T) {
 	for _, c := range []struct {
 		age   string

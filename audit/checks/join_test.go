@@ -17,8 +17,8 @@ func eachJoined(st *state.State) *audit.Result {
 	return audit.Join(all...)
 }
 
-// The exporter runs each check separately. Joining the results must not lose which views are from
-// an earlier reading.
+// TestJoinedResultsKnowEarlierViews: the exporter runs each check separately. The joined result must
+// still know which views are from an earlier reading.
 func TestJoinedResultsKnowEarlierViews(t *testing.T) {
 	const world = "live\n" + blockless + "\nview new\nnetns new 100 10.0.0.100 pids=5 state=S\n"
 	const seen = "critical ip/host-in-use 10.0.0.100"

@@ -43,7 +43,7 @@ pod shop/b n2 10.0.0.40,fd00:0:0:1::5
 handle beyond 10.0.0.0/26=99999999
 `
 
-// TestMalformed: no loop walks the range of a malformed object, no count is negative, and a
+// TestMalformed: with malformed objects, no loop walks their huge ranges, no count is negative, and a
 // pool's slots still add up.
 func TestMalformed(t *testing.T) {
 	snap, err := statedsl.Parse(malformed)

@@ -18,8 +18,8 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// The states in the checks' test data can be written as files of objects, which must give the
-// same findings.
+// TestStatesAreObjects writes the states in the checks' test data as files of objects. These must
+// give the same findings.
 func TestStatesAreObjects(t *testing.T) {
 	tried := 0
 	for _, x := range casesOf(t, "checks/*") {

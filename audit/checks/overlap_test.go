@@ -8,9 +8,9 @@ import (
 	"github.com/calico-audit/calico-audit/internal/statedsl"
 )
 
-// If one of two overlapping blocks is unused, it is released, and no pod moves. If neither may be
-// released, the finding only points to objects to look at. A block whose size differs from its
-// pool's needs no remedy if no other block can overlap it.
+// TestOverlapRemedies: if one of two overlapping blocks is unused, it is released, and no pod moves.
+// If neither may be released, the finding only names objects to look at. A block whose size differs
+// from its pool's needs no remedy if no other block can overlap it.
 func TestOverlapRemedies(t *testing.T) {
 	const nodes = "pool pods 10.0.0.0/24\nnode a\nnode b\n"
 	for name, c := range map[string]struct{ drawn, check, want string }{

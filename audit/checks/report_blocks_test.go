@@ -54,8 +54,8 @@ func mixedReport(t *testing.T, text string) (*state.State, *audit.Result, *audit
 	return st, res, audit.NewReport(st, res)
 }
 
-// TestAvailableOfBlock: an address that a live pod uses without a record is not available. An
-// address that only an ended pod names is available.
+// TestAvailableOfBlock: an address is not available if a live pod uses it without a record. It is
+// available if only a finished pod names it.
 func TestAvailableOfBlock(t *testing.T) {
 	for pods, want := range map[string]int{
 		"":                          64,
@@ -70,8 +70,8 @@ func TestAvailableOfBlock(t *testing.T) {
 	}
 }
 
-// TestIfEmptied: a block may go once its addresses are released, unless its node has no other block
-// to keep. Of several empty blocks the lowest is kept.
+// TestIfEmptied: once its addresses are released, a block is releasable, unless its node has no other
+// block to keep. Of several empty blocks, the node keeps the lowest.
 func TestIfEmptied(t *testing.T) {
 	const b = "pool pods 10.0.0.0/24 size=28\nnode n1\nblock 10.0.0.16/28 n1\naffinity 10.0.0.16/28 n1\nuse 10.0.0.17 shop/a n1\n"
 	for others, want := range map[string]bool{
@@ -90,8 +90,9 @@ func TestIfEmptied(t *testing.T) {
 	}
 }
 
-// TestLastEmptyBlock: a node whose blocks in use are full can claim another, so its last empty block
-// may go. A block that the node's allocator does not find is not one of those, wherever it is listed.
+// TestLastEmptyBlock: a node with only full blocks in use can claim another block, so its last empty
+// block is releasable. A block that the node's allocator does not find does not count, wherever it
+// is listed.
 func TestLastEmptyBlock(t *testing.T) {
 	const b = "pool pods 10.0.0.0/24 size=28\nnode n1\nnode n2\nblock 10.0.0.32/28 n1 age=2h\naffinity 10.0.0.32/28 n1 age=2h\n" +
 		"block 10.0.0.64/28 n2 age=2h\naffinity 10.0.0.64/28 n2 age=2h\n"
@@ -142,7 +143,7 @@ func TestReportBlocks(t *testing.T) {
 	}
 }
 
-// TestReportBlocksWithoutNodes: if nodes were not read, no owner is called dead.
+// TestReportBlocksWithoutNodes: if nodes were not read, the report calls no owner dead.
 func TestReportBlocksWithoutNodes(t *testing.T) {
 	_, _, r := mixedReport(t, mixed+"gap nodes forbidden\n")
 	for _, b := range r.Blocks {

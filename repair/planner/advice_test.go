@@ -23,11 +23,10 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestAdviceIsNotRefused: a plan does not refuse what a report recommends as a plan of this
-// program, and does at least what the remedy promises. It covers all states of the checks' and the
-// planner's tests, random ones and the examples: complete, with kinds of objects not read, and with
-// a pod or a block that could not be parsed. Each day it leaves out other kinds; "make soak" leaves
-// out each.
+// TestAdviceIsNotRefused: if a report recommends a plan, the plan is not refused and keeps at least
+// the remedy's promise. The test covers all states of the checks' and the planner's tests, random
+// states and the examples. Each state is complete, lacks a kind of object, or has a pod or a block
+// that cannot be parsed. The missing kinds change daily; "make soak" tries them all.
 func TestAdviceIsNotRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: takes long")
@@ -175,9 +174,9 @@ func requestOf(t *testing.T, command string) repair.Request {
 	return req
 }
 
-// refused explains why a plan does not help with a finding: it is refused as a whole, or it refuses
-// the finding's object, unless the remedy counts its effects. Refusals because test data lack
-// identities do not matter.
+// refused explains why a plan does not help with a finding: the whole plan is refused, or, if the
+// remedy does not count its effects, the finding's object is. It ignores refusals for identities
+// that the test data lack.
 func refused(p *repair.Plan, f *audit.Finding, counted bool) string {
 	for _, r := range p.Refused {
 		switch {
@@ -228,9 +227,9 @@ func TestFingerprintsDiffer(t *testing.T) {
 	}
 }
 
-// TestExplainDoesNotLoop: no next step of an explanation leads to the same subject again, under any
-// name, or back to an earlier explanation. It covers all states of the checks' and the planner's
-// tests and the examples.
+// TestExplainDoesNotLoop follows the next steps of explanations. None may lead back to an earlier
+// explanation or to the same subject under another name. The test covers all states of the checks'
+// and the planner's tests, and the examples.
 func TestExplainDoesNotLoop(t *testing.T) {
 	followed := 0
 	for name, read := range drawnStates(t) {

@@ -34,8 +34,8 @@ func begunStep(t *testing.T, before, id, now string, log *repair.StepLog) (*repa
 	return &repair.Begun{Site: &repair.Site{State: parseState(t, now, 0), Writer: calls}, Log: log, Step: s, Kind: KindOf(s.Kind), Request: everything}, calls
 }
 
-// wantMove compares a move with the call that it makes or the outcome that it has; "" if it has
-// neither.
+// wantMove compares the call that a move makes, or its outcome, with want. If want is empty, the
+// move must have neither.
 func wantMove(t *testing.T, m repair.Move, calls *callLog, want string) {
 	t.Helper()
 	got := strings.TrimSpace(fmt.Sprintf("%s %s", m.Status, m.Code))
@@ -102,9 +102,9 @@ func TestDoSecondary(t *testing.T) {
 	}
 }
 
-// TestBegunSecondary: a run that released an address of a secondary network died. The next run
-// deletes the reservation that is left, or restores it if the pod may have the address again. An
-// undo restores entry and reservation only if this run removed them and no other pod has them.
+// TestBegunSecondary: a run died while it released an address of a secondary network. The next run
+// deletes the leftover reservation, or restores it if the pod may have the address again. An undo
+// restores the entry and the reservation only if this run removed them and no other pod has them.
 func TestBegunSecondary(t *testing.T) {
 	const before = network + rangePool + strandedEntry + reserved
 	patched := sent(repair.VerbPatch, blocks.WhereaboutsPools, "kube-system/10.9.0.0-24", "uid-10.9.0.0-24", `{"range":"10.9.0.0/24"}`)
@@ -166,8 +166,8 @@ func TestBegunSecondary(t *testing.T) {
 	}
 }
 
-// TestBegunSteps: a step that a run left half-done is completed or undone depending on the present
-// cluster.
+// TestBegunSteps: the present state of the cluster decides whether a half-done step is completed or
+// undone.
 func TestBegunSteps(t *testing.T) {
 	const (
 		nodes   = "pool pods 10.0.0.0/24 size=28\nnode n1\nnode n2\n"
@@ -236,8 +236,8 @@ func TestBegunSteps(t *testing.T) {
 	}
 }
 
-// TestMarkedHandle: a run that marked a leaked handle died. The next run deletes the handle, unless
-// it is another one by now, or an allocation names it.
+// TestMarkedHandle: a run died after it marked a leaked handle as deleted. The next run deletes the
+// handle, unless it was recreated or an allocation names it.
 func TestMarkedHandle(t *testing.T) {
 	const (
 		block  = "pool pods 10.0.0.0/24\nnode n1\nblock 10.0.0.0/26 n1\naffinity 10.0.0.0/26 n1\n"
@@ -258,7 +258,7 @@ func TestMarkedHandle(t *testing.T) {
 	}
 }
 
-// TestRepairedStays: a repair of damage is not taken back while the record that it made is there.
+// TestRepairedStays: an undo does not revert a repair while the record that the repair made exists.
 func TestRepairedStays(t *testing.T) {
 	const (
 		secondary = network + rangePool + "pod shop/v n1 nets=shop/fast@10.9.0.7 cid=v\nwres 10.9.0.7 shop/v if=net1\n"

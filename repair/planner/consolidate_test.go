@@ -27,8 +27,8 @@ use 10.0.0.10 shop/web-3 a of=ReplicaSet/web ready
 use 10.0.0.2 shop/borrower new of=ReplicaSet/web ready
 `
 
-// TestEmptiedBlockIsReleased: even with --observe-twice, the block is released in its version after
-// the pods have moved. No plan knows that version in advance.
+// TestEmptiedBlockIsReleased: even with --observe-twice, the release of the block names no resource
+// version, because each eviction changes it.
 func TestEmptiedBlockIsReleased(t *testing.T) {
 	p := Build(parseState(t, emptying, 0), repair.Request{Consolidate: true, CordonFull: true, ObserveTwice: true})
 	i := slices.IndexFunc(p.Steps, func(s repair.Step) bool { return s.Kind == repair.ReleaseBlock })
@@ -105,8 +105,8 @@ func TestEditedReservation(t *testing.T) {
 	}
 }
 
-// TestBlockAskedForIsNotEmptied: for a --block that cannot be emptied, the plan explains why, and
-// names the blocks that can be. For a block that nothing keeps, it only names these blocks.
+// TestBlockAskedForIsNotEmptied: if the block of --block cannot be emptied, the plan explains why and
+// names the blocks that can be. If nothing retains the block, it only names the others.
 func TestBlockAskedForIsNotEmptied(t *testing.T) {
 	text := strings.Replace(emptying, "shop/web-1 a of=ReplicaSet/web ready", "shop/db-0 a of=StatefulSet/db ready claim", 1)
 	for cidr, want := range map[string]string{
@@ -168,8 +168,8 @@ func TestRehomeMovesAll(t *testing.T) {
 	}
 }
 
-// TestCordonOfRehomingIsNoConsolidation: a cordon that a rehoming left does not keep a consolidation
-// from starting, and that of another consolidation does.
+// TestCordonOfRehomingIsNoConsolidation: a consolidation may start while a rehoming's cordon is left,
+// but not while another consolidation's is.
 func TestCordonOfRehomingIsNoConsolidation(t *testing.T) {
 	for node, starts := range map[string]bool{"": true, "node left mine=rehome cordoned\n": true, "node left mine=10.0.0.0/29,a,new cordoned\n": false} {
 		p := Build(parseState(t, node+emptying, 0), repair.Request{Consolidate: true, CordonFull: true})
@@ -179,8 +179,8 @@ func TestCordonOfRehomingIsNoConsolidation(t *testing.T) {
 	}
 }
 
-// TestBarePodIsNotMadeAgain: the refusal and, with consent, the step and the warning state that no
-// controller recreates a bare pod.
+// TestBarePodIsNotMadeAgain: no controller recreates a bare pod. The refusal says so, and with
+// consent, the step and the warning do.
 func TestBarePodIsNotMadeAgain(t *testing.T) {
 	text := strings.Replace(emptying, "pool pods", "block 10.0.0.16/29 new\naffinity 10.0.0.16/29 new\npool more 10.0.0.16/29 size=29\npool pods", 1)
 	text = strings.Replace(text, "borrower new of=ReplicaSet/web", "borrower new", 1)

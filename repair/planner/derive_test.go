@@ -20,7 +20,7 @@ import (
 // everything requests all repairs that need no value and move no pods.
 var everything = asking(func(q *repair.RequestKind) bool { return !slices.Contains(q.Steps, repair.EvictPod) })
 
-// asking returns the request for the kinds of repair that is selects.
+// asking returns a request for all kinds of repair for which is returns true.
 func asking(is func(*repair.RequestKind) bool) (r repair.Request) {
 	for _, q := range repair.Requests {
 		if q.Field != nil {
@@ -95,8 +95,8 @@ func namedKinds(t *testing.T) (out []repair.Kind) {
 	return out
 }
 
-// TestEditedPlan: editing a plan by hand gives no step, for example for a block in use, an owner's
-// own affinity or an address of a live pod.
+// TestEditedPlan: a plan edited by hand gives no harmful step, for example one that releases a block
+// in use, an owner's own affinity or a live pod's address.
 func TestEditedPlan(t *testing.T) {
 	tried := map[repair.Kind]int{}
 	for seed := range uint64(200) {
@@ -175,9 +175,9 @@ func TestMissingReads(t *testing.T) {
 	}
 }
 
-// TestObservations: a step that depends on other objects requires two observations, and pins the
-// objects that must not change between them, including their versions. With --observe-twice, all
-// steps do.
+// TestObservations: a step that depends on other objects requires two observations. It pins the
+// objects that must not change in between, with their versions. With --observe-twice, every step
+// does.
 func TestObservations(t *testing.T) {
 	pinnedBy := map[repair.Kind][]string{
 		repair.DeleteAffinity: {repair.GuardUID, repair.GuardVersion, repair.GuardBlockUID}, repair.DeleteHandle: {repair.GuardUID, repair.GuardVersion},
@@ -253,8 +253,8 @@ func TestReleasesAreTheReleasable(t *testing.T) {
 	}
 }
 
-// TestReplaced: an object in place of a step's target counts as a different one only if it was
-// created later. A plan with an invented UID is not reported as done.
+// TestReplaced: an object with another UID replaces a step's target only if it was created later. So
+// a step with an invented UID does not count as done.
 func TestReplaced(t *testing.T) {
 	const before = `
 pool pods 10.0.0.0/24
@@ -302,8 +302,8 @@ handle k8s-pod-network.gone uid=other age=48h`, false},
 	}
 }
 
-// TestRefs: objects that could appear between plan and apply are read by the names that they would
-// have.
+// TestRefs: a step also reads objects that may be created between plan and apply, by their future
+// names.
 func TestRefs(t *testing.T) {
 	st := parseState(t, `
 pool pods 10.0.0.0/24

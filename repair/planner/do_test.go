@@ -135,8 +135,7 @@ pod shop/s n2 10.0.9.9 cid=s
 view n1 complete
 `
 
-// TestDo: each step makes its writer call with the objects of the present state, not with those of
-// the plan.
+// TestDo: each step calls the writer with objects of the present state, not of the plan.
 func TestDo(t *testing.T) {
 	on := true
 	req := everything
@@ -189,8 +188,8 @@ func TestDo(t *testing.T) {
 	}
 }
 
-// TestFinishBlockHalfWay: if a marked block is gone but its affinity is not, the step does not
-// count as unwritten. The next reading shows whether the affinity has changed since.
+// TestFinishBlockHalfWay: a step that deleted a marked block but not its affinity does not count as
+// unwritten. The next reading shows whether the affinity has changed since.
 func TestFinishBlockHalfWay(t *testing.T) {
 	st := parseState(t, oneOfEach, 0)
 	s, _ := Derive(st, everything, "finish-delete:IPAMBlock:10.0.5.0/26")
@@ -211,7 +210,7 @@ func TestFinishBlockHalfWay(t *testing.T) {
 	}
 }
 
-// TestWorldMovesOn: if the state has changed by the time of the apply, a step loses its reason.
+// TestWorldMovesOn: a step is refused if the state has changed and no longer allows it.
 func TestWorldMovesOn(t *testing.T) {
 	for _, c := range []struct {
 		name, id, before, after string

@@ -9,8 +9,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// TestSameEvidence: if the evidence is that a machine is off, it must be the same in both
-// observations; a host view may come or go.
+// TestSameEvidence: if a step relies on a machine that is off, the machine must be off in both
+// observations. A host view may appear or disappear in between.
 func TestSameEvidence(t *testing.T) {
 	const world = `
 pool p 10.0.0.0/24

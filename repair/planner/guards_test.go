@@ -111,9 +111,9 @@ func otherwise(value string) []string {
 	return []string{repair.Absent, value + "x"}
 }
 
-// TestKeptIsAnother: if the node keeps another block than the plan names, the step is still done as
-// long as the named block is kept, too. If the named block is lost or recreated, the step is
-// skipped.
+// TestKeptIsAnother: the plan names a block that the node keeps. If the node would now keep another
+// one, the step still runs while the named block exists. If that block is lost or recreated, the
+// step is skipped.
 func TestKeptIsAnother(t *testing.T) {
 	const before = `
 pool pods 10.0.0.0/24 size=28

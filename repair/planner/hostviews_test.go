@@ -18,8 +18,8 @@ import (
 )
 
 // TestHostViewsKeepEveryOwner reads the host views of every state from files, and looks up each
-// address and each sandbox as the verdicts about releases do. The states get their views without
-// the reader, so no other test would notice an address that the reader drops.
+// address and each sandbox as the release verdicts do. Other tests build their views without the
+// reader, so they would not notice an address that the reader drops.
 func TestHostViewsKeepEveryOwner(t *testing.T) {
 	addresses, secondary, sandboxes := 0, 0, 0
 	drawn := drawnStates(t)

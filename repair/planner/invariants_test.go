@@ -30,7 +30,8 @@ func checkPlan(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	checkYoung(t, st, req, p)
 }
 
-// checkYoung: a refusal because of a young age names the time when it ends.
+// checkYoung checks that each refusal of a young object names the time at which the object is old
+// enough.
 func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for _, r := range p.Refused {
@@ -51,8 +52,8 @@ func checkYoung(t *testing.T, st *state.State, req repair.Request, p *repair.Pla
 	}
 }
 
-// checkSame: the same state and request give the same bytes, and a plan survives a round trip
-// through JSON.
+// checkSame checks that the same state and request give the same bytes, and that a plan survives a
+// round trip through JSON.
 func checkSame(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	first, err := json.Marshal(p)
@@ -79,8 +80,8 @@ func checkSame(t *testing.T, st *state.State, req repair.Request, p *repair.Plan
 	}
 }
 
-// checkDerived: each step can be derived from the state alone, with all its guards, and so can each
-// refusal.
+// checkDerived checks that each step, with all its guards, and each refusal can be derived from the
+// state alone.
 func checkDerived(t *testing.T, st *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {
@@ -140,7 +141,8 @@ func onOtherNetwork(st *state.State, w *blocks.Workload, a netip.Addr, pool stri
 	return found
 }
 
-// checkUsers: no step touches an address that an object names, or a block with addresses in use.
+// checkUsers checks that no step touches an address that an object names, or a block with addresses
+// in use.
 func checkUsers(t *testing.T, st *state.State, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {
@@ -178,8 +180,8 @@ func stepIDs(p *repair.Plan) []string {
 	return out
 }
 
-// checkFindings: after the steps, no subject has a finding of severity error or above that is worse
-// than its worst finding before.
+// checkFindings checks that the steps leave no subject with a worse finding than before, of severity
+// error or above.
 func checkFindings(t *testing.T, st, after *state.State, p *repair.Plan) {
 	t.Helper()
 	worst := map[string]state.Severity{}
@@ -199,8 +201,8 @@ func checkFindings(t *testing.T, st, after *state.State, p *repair.Plan) {
 	}
 }
 
-// withoutOurs returns the state before a consolidation under way started: a node cordoned for it
-// has no findings meanwhile.
+// withoutOurs returns the state from before the consolidation that is under way, whose cordoned
+// nodes have no findings meanwhile.
 func withoutOurs(st *state.State) *state.State {
 	x := repair.NewPretence(st.Snapshot)
 	for i := range x.Nodes {
@@ -212,7 +214,8 @@ func withoutOurs(st *state.State) *state.State {
 
 func subjectKey(s state.Subject) string { return s.Kind + "|" + s.ID() }
 
-// checkDone: after the steps, each shows its outcome, and a new plan has none of them.
+// checkDone checks that the state after the steps shows the outcome of each, and that a new plan has
+// none of them.
 func checkDone(t *testing.T, before, after *state.State, req repair.Request, p *repair.Plan) {
 	t.Helper()
 	for i := range p.Steps {

@@ -666,8 +666,7 @@ func TestLawInRareStates(t *testing.T) {
 	}
 }
 
-// TestLawPermits: a plan still has the steps that leave no node worse off, even if blocks are
-// scarce.
+// TestLawPermits: even if blocks are scarce, a plan contains the steps that leave no node worse off.
 func TestLawPermits(t *testing.T) {
 	const short = "version v3.32.1\nnode a label=zone=a\nnode b label=zone=a\nnode c label=zone=b\npool pods 10.0.0.0/29 size=30 nodes=zone=='a' uses=Workload\n" +
 		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nfill 10.0.0.0/30 2 a\nblock 10.0.0.4/30 gone\naffinity 10.0.0.4/30 gone\n"
@@ -728,8 +727,8 @@ func TestNodeWithoutAffinityIsFirst(t *testing.T) {
 }
 
 // TestPodsOfOneNodeClaimInAnyOrder: a node's next pod of one namespace may claim the last block of a
-// pool, unless a pod of another namespace has claimed a block for both first. That pod does not come
-// first for certain, so a plan that gives it an address takes nothing away.
+// pool, unless a pod of another namespace claims a block for both first. That order is not certain,
+// so a plan that gives the latter pod an address takes nothing away.
 func TestPodsOfOneNodeClaimInAnyOrder(t *testing.T) {
 	st := parseState(t, "config strict\nnamespace red pools=second,first\nnamespace blue pools=second\nnode n0\nnode n1\npool first 10.0.0.0/30 size=30\npool second 10.0.1.0/29 size=30\n"+
 		"pool third 10.0.2.0/30 size=30\nblock 10.0.1.0/30 n1\naffinity 10.0.1.0/30 n1\nuse 10.0.1.0 blue/a n1\nfill 10.0.1.0/30 3 n1\nblock 10.0.2.0/30 n0\naffinity 10.0.2.0/30 n0\n"+
@@ -745,8 +744,8 @@ func TestPodsOfOneNodeClaimInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestOwnBlockCountsTowardsLimit: at its block limit, a node can claim only its own block without
-// an affinity. Then only as many pods move as certainly find an address.
+// TestOwnBlockCountsTowardsLimit: at its block limit, a node can claim only its own block without an
+// affinity. No more pods move there than are certain to get an address.
 func TestOwnBlockCountsTowardsLimit(t *testing.T) {
 	text := "config strict max=%d\nbudget none\nnode a\npool pods 10.0.0.0/28 size=30\nblock 10.0.0.0/30 a\nfill 10.0.0.0/30 3 a\naffinity 10.0.9.0/30 gone\nblock 10.0.0.4/30 gone\n" +
 		"use 10.0.0.4 shop/x a of=ReplicaSet/web ready\nuse 10.0.0.5 shop/y a of=ReplicaSet/api ready\n"
@@ -772,8 +771,9 @@ func TestNoPodMovesToTheOnlySlotOfAnother(t *testing.T) {
 	}
 }
 
-// TestNoPodMovesThatTaintsKeepAway: no pod is evicted whose replacement could only start on a node with
-// a taint of the node life cycle, and no pod of a DaemonSet on a node that got a taint later.
+// TestNoPodMovesThatTaintsKeepAway: a pod is not evicted if its replacement could only start on a node
+// with a taint of the node life cycle. A DaemonSet's pod is not evicted from a node that was tainted
+// after the pod started.
 func TestNoPodMovesThatTaintsKeepAway(t *testing.T) {
 	const rehome = "budget none\nnode a\nnode b%s\npool pods 10.0.0.0/29 size=30\nblock 10.0.0.0/30 b\naffinity 10.0.0.0/30 b\nuse 10.0.0.0 shop/x a of=ReplicaSet/web ready\n" +
 		"use 10.0.0.1 shop/y b of=ReplicaSet/web ready\nblock 10.0.0.4/30 a\naffinity 10.0.0.4/30 a\nfill 10.0.0.4/30 4 a\n"
@@ -796,8 +796,8 @@ func TestNoPodMovesThatTaintsKeepAway(t *testing.T) {
 	}
 }
 
-// TestNoPodMovesForAnUnknownAge: no block is emptied while another one is empty and is kept only
-// because its age is unknown, as in files without managedFields.
+// TestNoPodMovesForAnUnknownAge: no block is emptied while another block is empty and only its unknown
+// age retains it, as in files without managedFields.
 func TestNoPodMovesForAnUnknownAge(t *testing.T) {
 	text := "budget none\npool pods 10.0.0.0/28 size=30\nnode a\nnode b\nnode c\nblock 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 a%s\naffinity 10.0.0.4/30 a\n" +
 		"block 10.0.0.8/30 b\naffinity 10.0.0.8/30 b\nblock 10.0.0.12/30 b\naffinity 10.0.0.12/30 b\n" +

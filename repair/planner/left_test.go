@@ -137,8 +137,8 @@ var leftovers = []struct{ step, state, want string }{
 	{"finish-delete:IPAMHandle:k8s-pod-network.marked", kept + "alloc 10.0.0.5 pod=shop/z node=n1 handle=k8s-pod-network.marked", "ipamhandle/k8s-pod-network.marked is missing, and 10.0.0.5 is recorded under it"},
 }
 
-// TestVerifyLooksAtAll: an outcome must be complete. If a part of a step's protocol is left over,
-// the step does not count as done; the leftover is named and is read again.
+// TestVerifyLooksAtAll: a step counts as done only if its whole protocol is. A leftover is named and
+// read again.
 func TestVerifyLooksAtAll(t *testing.T) {
 	before := parseState(t, beforeLeftovers, 0)
 	p := Build(before, everything)

@@ -8,8 +8,8 @@ import (
 	"github.com/calico-audit/calico-audit/repair"
 )
 
-// If a manual step has the risk of moving pods afterwards, it also names the command that moves
-// them.
+// TestManualNamesWhatFollows: if pods may have to move after a manual step, the step also names the
+// command that moves them.
 func TestManualNamesWhatFollows(t *testing.T) {
 	text := "pool pods 10.0.0.0/26 size=26\nnode a\nnode b\nblock 10.0.0.0/26 a\naffinity 10.0.0.0/26 a\n" +
 		"use 10.0.0.1 shop/a a of=ReplicaSet/a ready\nuse 10.0.0.2 shop/b b of=ReplicaSet/b ready\n"

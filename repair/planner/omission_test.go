@@ -35,11 +35,11 @@ var brokeOnce = []string{
 	"release_block.txt, Calico gives an empty block to a node by itself, and once", "release_block.txt, the only block that is left would hand out",
 }
 
-// TestOmissionsAreNeverCleanNorAlarming removes objects from every state, in the ways in which a
-// reading loses them. The partial reading must have no error, critical finding or step that the
-// complete one lacks. It must be incomplete, and must explain each lost or weakened finding by a
-// gap or a skipped check. A plain dump cannot show that it lacks one object; instead, no step of
-// its plans may be carried out on the complete cluster.
+// TestOmissionsAreNeverCleanNorAlarming removes objects from every state as a partial reading would.
+// The partial reading must have no error, critical finding or step that the complete one lacks. It
+// must be incomplete, and a gap or a skipped check must explain each lost or weakened finding. A
+// plain dump cannot show that it lacks one object; instead, no step of its plans may run on the
+// complete cluster.
 func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	states, random := drawnStates(t), testenv.Rand(t)
 	names := slices.Sorted(maps.Keys(states))
@@ -67,8 +67,8 @@ func TestOmissionsAreNeverCleanNorAlarming(t *testing.T) {
 	t.Logf("%d omissions were tried", tried)
 }
 
-// checkOmissions holds the law of [TestOmissionsAreNeverCleanNorAlarming] for omissions from a state.
-// It adds what breaks the law to broken, by kind, and returns the number of omissions.
+// checkOmissions checks the law of [TestOmissionsAreNeverCleanNorAlarming] for omissions from a state.
+// It counts violations in broken, by kind, and returns the number of omissions.
 func checkOmissions(t *testing.T, name string, whole dump, omissions []omission, broken map[string]int) int {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dump.json")
@@ -92,8 +92,8 @@ func checkOmissions(t *testing.T, name string, whole dump, omissions []omission,
 // drawnDump is a dump of a random state.
 type drawnDump struct{ seed, state uint64 }
 
-// checkDrawn holds the law of [TestOmissionsAreNeverCleanNorAlarming] for omissions from a random
-// state: all of them, or one. It returns how many were tried.
+// checkDrawn checks the law of [TestOmissionsAreNeverCleanNorAlarming] for all omissions from a random
+// state, or for one. It returns the number of omissions.
 func checkDrawn(t *testing.T, d drawnDump, only string, broken map[string]int) int {
 	t.Helper()
 	random := rand.New(rand.NewPCG(d.seed, d.state))
@@ -250,8 +250,8 @@ func (d dump) filtered() map[string]dump {
 	return out
 }
 
-// TestUnreadableObjects holds the law of [TestOmissionsAreNeverCleanNorAlarming] for single fields
-// that broke it once, whatever the day's sample is.
+// TestUnreadableObjects checks the law of [TestOmissionsAreNeverCleanNorAlarming] for single fields
+// that broke it once. It does not depend on the day's sample.
 func TestUnreadableObjects(t *testing.T) {
 	states, path := drawnStates(t), filepath.Join(t.TempDir(), "dump.json")
 	for _, x := range []struct{ state, object, field string }{

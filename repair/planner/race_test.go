@@ -42,7 +42,7 @@ func (w *world) node() *blocks.Node {
 	return &w.Nodes[w.IntN(len(w.Nodes))]
 }
 
-// meanwhile lets others do something at random.
+// meanwhile makes a random change by another client.
 func (w *world) meanwhile() (what string) {
 	n := w.node()
 	if n == nil {
@@ -140,7 +140,7 @@ func end(x *repair.Pretence, pod *blocks.Workload) {
 	}
 }
 
-// start starts a pod on a node, and returns what became of it.
+// start starts a pod on a node, and returns the result.
 func (w *world) start(like *blocks.Workload, node string, families ...blocks.Family) string {
 	w.born++
 	pod := *like
@@ -194,8 +194,8 @@ func (w *world) derive(p *repair.Plan, s *repair.Step) *repair.Step {
 	return now
 }
 
-// borrows reports whether an eviction must not be done, after the nodes that have become full are
-// cordoned.
+// borrows cordons the nodes that have become full, and reports whether an eviction is still not
+// allowed.
 func (w *world) borrows(p *repair.Plan, s *repair.Step) bool {
 	turn := func() *repair.Turn { return &repair.Turn{Site: &repair.Site{State: w.State}, Plan: p} }
 	for i := range p.Steps {

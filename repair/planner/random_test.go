@@ -83,7 +83,7 @@ func TestRandomConsolidations(t *testing.T) {
 	}
 }
 
-// shortState is a pool whose blocks two nodes own, with one or two nodes that have none.
+// shortState is a pool with two nodes that own all its blocks and one or two nodes without a block.
 func shortState(rnd *rand.Rand) (string, repair.Request) {
 	r := &random{Rand: rnd, free: map[string]int{}}
 	r.say("version v3.31.0")
@@ -144,7 +144,7 @@ func (r *random) say(format string, args ...any) {
 	r.lines = append(r.lines, strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "))
 }
 
-// maybe returns one of some words in a share of the cases, otherwise "".
+// maybe returns one of the words with the given probability, otherwise "".
 func (r *random) maybe(share float64, words ...string) string {
 	if r.Float64() < share {
 		return words[r.IntN(len(words))]
@@ -229,8 +229,7 @@ func (r *random) age() string {
 	return r.maybe(.2, "age=1m", "age=20m", "noage", "future", "age=3h")
 }
 
-// allocation makes an allocation, and the pod and the handle that go with it, or
-// do not.
+// allocation makes an allocation, with or without a matching pod and handle.
 func (r *random) allocation(ip, cidr string) {
 	r.pods++
 	pod, node := fmt.Sprintf("shop/p%d", r.pods), r.host()

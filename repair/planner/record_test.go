@@ -14,8 +14,8 @@ pod shop/a n2 10.0.0.7 cid=a
 pod shop/b n2 10.0.0.8 cid=b
 `
 
-// TestClaimedMeanwhile: an address of a missing block is recorded even if an earlier step or the
-// node itself has claimed the block since the plan, but not if another node has.
+// TestClaimedMeanwhile: the plan records an address of a missing block. The step still runs if an
+// earlier step or the node itself has claimed the block since, but not if another node has.
 func TestClaimedMeanwhile(t *testing.T) {
 	p := Build(parseState(t, lostBlock, 0), repair.Request{UnrecordedIPs: true})
 	if len(p.Steps) != 2 {
