@@ -7,12 +7,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// byPrefix holds values by prefix, for lookups by address.
-type byPrefix[V any] struct {
-	values  map[netip.Prefix][]V
-	lengths []int // longest first
-}
-
 func (b *byPrefix[V]) add(p netip.Prefix, v V) {
 	if b.values == nil {
 		b.values = map[netip.Prefix][]V{}

@@ -8,14 +8,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// rules holds the BGPFilters by name.
-type rules struct {
-	byName map[string]*blocks.BGPFilter
-	// gap describes an incomplete read of all filters; unreadable are undecodable filters.
-	gap        string
-	unreadable map[string]string
-}
-
 func newRules(s *blocks.Snapshot) rules {
 	r := rules{byName: map[string]*blocks.BGPFilter{}, unreadable: map[string]string{}}
 	for i := range s.BGPFilters {

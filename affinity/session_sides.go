@@ -2,6 +2,7 @@ package affinity
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 )
 
@@ -106,4 +107,24 @@ func (ss *sessions) hasSession(x *speaker) bool {
 // confd configures none.
 func (ss *sessions) speaks(sp *speaker) bool {
 	return !ss.r.off[sp.Name] && (!ss.recorded || addressOf(sp.Node, ss.family).IsValid())
+}
+
+func (s side) internal() bool { return s.localAS == s.remoteAS }
+
+// name returns the source of the session, for messages.
+func (s side) name() string {
+	if s.by == nil {
+		return "the node-to-node mesh"
+	}
+	return "BGPPeer " + quote(s.by.Name)
+}
+
+func quote(s string) string { return `"` + s + `"` }
+
+func parsePeerIP(s string) (netip.Addr, bool) {
+	if host, _, err := net.SplitHostPort(s); err == nil {
+		s = host
+	}
+	a, err := netip.ParseAddr(s)
+	return a.Unmap(), err == nil
 }

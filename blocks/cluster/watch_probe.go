@@ -270,9 +270,3 @@ func (k *reflector) prove(p *probe, stored bool) bool {
 	}
 	return true
 }
-
-// reached reports whether a resourceVersion is at least as new as another.
-func reached(revision, other string) bool {
-	order, err := resourceversion.CompareResourceVersion(revision, other)
-	return err == nil && order >= 0
-}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -226,4 +228,10 @@ func (k *reflector) behind() bool {
 // stale reports whether the objects have not been known to be current for too long.
 func (k *reflector) stale() bool {
 	return k.known && !k.absent && time.Since(k.current) > k.w.pace.stalenessTimeout
+}
+
+// reached reports whether a resourceVersion is at least as new as another.
+func reached(revision, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(revision, other)
+	return err == nil && order >= 0
 }

@@ -146,36 +146,3 @@ func (s *session) end() {
 	s.cancel()
 	s.done.Wait()
 }
-
-// settled activates a session once every kind is known. The watch must be locked.
-func (s *session) settled() {
-	if s.w.next != s {
-		return
-	}
-	for _, k := range s.kinds {
-		if !k.known {
-			return
-		}
-	}
-	s.w.active, s.w.next = s, nil
-	s.w.dirty = true
-}
-
-// sharing returns the shared strings. If they hold many names of deleted objects, it returns an
-// empty set.
-func (w *Watch) sharing() *decode.SharedStrings {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	objects := 0
-	for _, s := range []*session{w.active, w.next} {
-		if s != nil {
-			for _, k := range s.kinds {
-				objects += k.store.Len()
-			}
-		}
-	}
-	if w.strings.Len() > 100_000+8*objects {
-		w.strings = &decode.SharedStrings{}
-	}
-	return w.strings
-}

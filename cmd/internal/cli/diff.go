@@ -5,20 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks/files"
-	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
-	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
 
 type diffCommand struct {
@@ -115,68 +108,4 @@ func (d *diffCommand) side(ctx context.Context, path string) (*audit.Report, err
 		path = kept
 	}
 	return d.reportOf(ctx, name, path, d.check, d.grace, d.progress)
-}
-
-// reportOf returns the report in a file, or makes one from a snapshot. A pipe, such as the
-// output of a command, is first copied to a temporary file. Errors contain the given name.
-func (e env) reportOf(ctx context.Context, name, path string, check checkFlag, grace graceFlag, progress *terminal.Progress) (*audit.Report, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, exit.Usagef("reading files: %w", err)
-	}
-	if !info.IsDir() && !info.Mode().IsRegular() {
-		pipe, err := os.Open(path)
-		if err != nil {
-			return nil, exit.Usagef("reading files: %w", err)
-		}
-		kept, remove, err := keepInput(name, pipe)
-		_ = pipe.Close()
-		if err != nil {
-			return nil, err
-		}
-		defer remove()
-		path = kept
-	}
-	if !info.IsDir() {
-		text, head, done, err := document.Open(path, nil)
-		if err != nil {
-			return nil, exit.Usagef("reading %s: %w", name, err)
-		}
-		defer done()
-		if version, kind := document.Identity(head); page.Is(head) || document.IsReport(version, kind) || document.IsOurs(version, kind) {
-			r, err := document.ReportOf(name, head, text)
-			if err != nil {
-				return nil, exit.Usage(err)
-			}
-			check.keep(r)
-			return r, nil
-		}
-	}
-	files := &source.Files{Paths: []string{path}, Opts: files.FileOptions{Warn: func(text string) { say(e.streams, "warning: %s: %s", name, text) }}}
-	j, err := evaluate(ctx, files, check.checks, grace, progress)
-	if err != nil {
-		return nil, err
-	}
-	return j.report(), nil
-}
-
-// keepInput copies input that can only be read once to a temporary file. Errors contain the
-// given name.
-func keepInput(name string, in io.Reader) (path string, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "calico-audit-diff-")
-	if err != nil {
-		return "", nil, exit.Usagef("reading %s: %w", name, err)
-	}
-	remove = func() { _ = os.RemoveAll(dir) }
-	path = filepath.Join(dir, "standard-input")
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
-	if err == nil {
-		_, err = io.Copy(file, in)
-		err = cmp.Or(err, file.Close())
-	}
-	if err != nil {
-		remove()
-		return "", nil, exit.Usagef("reading %s: %w", name, err)
-	}
-	return path, remove, nil
 }

@@ -186,3 +186,30 @@ func nearest(unknown *explain.NotFoundError) string {
 	}
 	return explainable
 }
+
+// completeSubject completes the subject of explain: a check ID, a kind or a name. Pods and
+// blocks are only offered if the typed text looks like one.
+func (x *explainCommand) completeSubject(c *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp
+	if len(args) == 1 {
+		return flags.StartingWith(toComplete, "", x.sources.Names(c.Context(), args[0])), directive
+	}
+	if len(args) > 0 {
+		return nil, directive
+	}
+	var out []cobra.Completion
+	for _, c := range checks.All {
+		if strings.HasPrefix(c.ID, toComplete) {
+			out = append(out, cobra.CompletionWithDesc(c.ID, c.Title))
+		}
+	}
+	out = append(out, flags.StartingWith(toComplete, "", explain.QueryKinds)...)
+	kinds := []string{"node", "pool"}
+	switch {
+	case strings.Contains(toComplete, "/") && len(out) == 0:
+		kinds = append(kinds, "pod", "block")
+	case strings.ContainsAny(toComplete, ".:"):
+		kinds = append(kinds, "block")
+	}
+	return append(out, flags.StartingWith(toComplete, "", x.sources.Names(c.Context(), kinds...))...), directive
+}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/klog/v2"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/calico-audit/calico-audit/audit/state"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
+	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // env is the environment of a command: its streams, and the program's name as the user
@@ -176,4 +179,48 @@ func (l *logFlag) logLibraryErrors(w io.Writer) error {
 		klog.SetSlogLogger(log)
 	}
 	return err
+}
+
+// run wraps the function of a command: an error without an exit code is an internal error.
+// Errors of cobra itself never pass through here, and are usage errors.
+func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		err := f(c, args)
+		if err == nil {
+			return nil
+		}
+		var all []error
+		for _, e := range exit.All(err) {
+			var x *exit.Error
+			if !errors.As(e, &x) {
+				e = exit.Failure(e)
+			}
+			all = append(all, e)
+		}
+		return errors.Join(all...)
+	}
+}
+
+// checkSeen returns a usage error if a report lacks a name given by --pool or --node. It only warns
+// if gaps of the report may hide the name.
+func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
+	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
+		return exit.Usage(err)
+	}
+	return nil
+}
+
+// flagError returns a usage error for an error of the flags' parser.
+func flagError(c *cobra.Command, err error) error {
+	var missing *pflag.ValueRequiredError
+	if errors.As(err, &missing) {
+		value, help := pflag.UnquoteUsage(missing.GetFlag())
+		err = fmt.Errorf("--%s needs a value, %s: %s", missing.GetFlag().Name, value, help)
+	}
+	return &exit.Error{Code: exit.CodeUsage, Err: err, Hint: "See \"" + c.CommandPath() + " --help\" for usage."}
+}
+
+// say writes a line to standard error. A write error has nowhere to go.
+func say(streams genericiooptions.IOStreams, format string, args ...any) {
+	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
 }

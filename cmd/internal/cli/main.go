@@ -12,9 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/calico-audit/calico-audit/audit"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
-	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
 // issuesURL is the address for reports of internal errors.
@@ -72,20 +70,6 @@ func withoutBrokenPipe(err error) error {
 		}
 	}
 	return errors.Join(rest...)
-}
-
-// say writes a line to standard error. A write error has nowhere to go.
-func say(streams genericiooptions.IOStreams, format string, args ...any) {
-	_, _ = fmt.Fprintf(streams.ErrOut, format+"\n", args...)
-}
-
-// checkSeen returns a usage error if a report lacks a name given by --pool or --node. It only warns
-// if gaps of the report may hide the name.
-func (e env) checkSeen(rep *audit.Report, pools, nodes []string) error {
-	if err := view.CheckNames(rep, pools, nodes, func(text string) { say(e.streams, "warning: %s", text) }); err != nil {
-		return exit.Usage(err)
-	}
-	return nil
 }
 
 // The file names of a kubectl plugin and of its completion.

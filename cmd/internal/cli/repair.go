@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,44 +10,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/audit/checks"
-	"github.com/calico-audit/calico-audit/audit/phrase"
-	"github.com/calico-audit/calico-audit/audit/state"
-	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
-	"github.com/calico-audit/calico-audit/cmd/internal/runner"
-	"github.com/calico-audit/calico-audit/cmd/internal/source"
 	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/repair"
 	"github.com/calico-audit/calico-audit/repair/planner"
 )
-
-type repairCommand struct {
-	env
-	sources source.Flags
-	hosts   source.HostFlags
-	grace   graceFlag
-	print   planOutputs
-	carry   runner.Flags
-	flags   *pflag.FlagSet
-
-	request repair.Request
-	// terminated is the value of --terminated; it may contain "all".
-	terminated []string
-	// ips and cidrs are the values of --ip and --block.
-	ips, cidrs []string
-	out        string
-	apply      bool
-	exit       bool // --detailed-exitcode
-	// afterRestore makes one plan per stage of the repair after a restore.
-	afterRestore bool
-}
 
 func newRepair(e env) *cobra.Command {
 	r := &repairCommand{env: e}
@@ -256,171 +226,4 @@ func (r *repairCommand) run(ctx context.Context) error {
 		err = c.Apply(ctx, plan, nil)
 	}
 	return errors.Join(append(errs, err)...)
-}
-
-// report makes the report that accompanies the plan. Only an HTML page shows findings, so
-// the checks run only for a page.
-func (r *repairCommand) report(ctx context.Context, from source.Reader, state *state.State, progress *terminal.Progress) (*audit.Report, error) {
-	if !r.print.plans.page() {
-		return audit.NewReport(state, &audit.Result{}), nil
-	}
-	j, err := evaluate(ctx, &alreadyRead{from, state.Snapshot}, checks.All, r.grace, progress)
-	if err != nil {
-		return nil, err
-	}
-	rep := j.report()
-	rep.Usage = audit.NewUsage(j.state, j.result)
-	return rep, nil
-}
-
-// alreadyRead is a source with a snapshot that was already read.
-type alreadyRead struct {
-	source.Reader
-	snapshot *blocks.Snapshot
-}
-
-func (a *alreadyRead) Read(context.Context) (*blocks.Snapshot, error) { return a.snapshot, nil }
-
-// viewOptions returns the options for an output of the plan.
-func (r *repairCommand) viewOptions(plan *repair.Plan, report *audit.Report) view.Options {
-	o := r.env.viewOptions(&r.sources, r.hosts.Arguments(), r.hosts.Portable())
-	if o.Report = report; !r.apply {
-		o.Next = r.next(plan)
-	}
-	return o
-}
-
-// plan reads the source and builds the plan; see [repairCommand.plans].
-func (r *repairCommand) plan(ctx context.Context, from source.Reader, progress *terminal.Progress) (*repair.Plan, *state.State, error) {
-	plans, st, err := r.plans(ctx, from, progress)
-	if err != nil {
-		return nil, nil, err
-	}
-	return plans[0], st, nil
-}
-
-// plans reads the source and builds the plan of the request or, with --after-restore, of each
-// stage. On a running cluster it reads the relevant resources a second time, and keeps only steps
-// that both readings give. It returns the state that the plans were made from.
-func (r *repairCommand) plans(ctx context.Context, from source.Reader, progress *terminal.Progress) ([]*repair.Plan, *state.State, error) {
-	snapshot, err := from.Read(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	opts := r.grace.options()
-	progress.Show("planning")
-	st := state.New(snapshot, opts)
-	if err := cmp.Or(r.checkNames(st), r.checkTargets(st)); err != nil {
-		return nil, nil, err
-	}
-	if r.request.Terminated, err = r.terminatedNodes(st); err != nil {
-		return nil, nil, err
-	}
-	requests := []repair.Request{r.request}
-	if r.afterRestore {
-		requests = nil
-		for s := repair.StopCollector; s <= repair.StartCollector; s++ {
-			requests = append(requests, r.request.Stage(s))
-		}
-	}
-	var plans []*repair.Plan
-	again := r.afterRestore // manual work, too, relies on one reading
-	for _, req := range requests {
-		if snapshot.Cluster.Live {
-			req.MaxSteps = 0 // --max-steps applies after the second reading
-		}
-		plan := planner.Build(st, req)
-		plans, again = append(plans, plan), again || len(plan.Steps) > 0
-	}
-	if snapshot.Cluster.Live && again {
-		second, err := from.Reread(ctx, snapshot, confirmedBy)
-		if err != nil {
-			return nil, nil, exit.Unread(fmt.Errorf("reading the cluster a second time, to confirm the plan: %w", err))
-		}
-		st = state.New(second, opts)
-		for i := range plans {
-			plans[i] = planner.Confirm(plans[i], st, requests[i])
-		}
-	}
-	for _, plan := range plans {
-		plan.Grace.Duration = r.grace.grace
-		plan.Seal()
-	}
-	return plans, st, nil
-}
-
-// confirmedBy are the resources that are read a second time before a plan is shown. Kinds are read
-// one after the other, so objects that appear or disappear in between look like damage.
-var confirmedBy = []blocks.Resource{
-	blocks.Blocks, blocks.Affinities, blocks.Handles, blocks.IPAMConfigs, blocks.Pools, blocks.Nodes, blocks.Namespaces, blocks.Pods,
-	blocks.WhereaboutsPools, blocks.WhereaboutsReservations, blocks.NodeSlicePools, blocks.NetworkAttachments,
-}
-
-// next returns the next steps for the plan.
-func (r *repairCommand) next(plan *repair.Plan) []view.NextStep {
-	if len(plan.Steps) == 0 {
-		return []view.NextStep{{Text: "Nothing was written. The plan has no steps to apply."}}
-	}
-	n := applyNext(plan, r.program+" repair apply "+phrase.Arg(r.out)+r.sources.ClusterArguments()+r.hosts.Arguments())
-	switch {
-	case n.Command == "":
-		return []view.NextStep{n}
-	case r.out == "":
-		return []view.NextStep{{Text: "Nothing was written. To apply the plan, save it first:", Command: r.program + " repair " + r.arguments() + " --out plan.json"}}
-	}
-	if len(r.hosts.Paths) > 0 && slices.ContainsFunc(plan.Steps, func(s repair.Step) bool { return planner.KindOf(s.Kind).AsksHosts }) {
-		n.Text = strings.Replace(n.Text, "Nothing was written.",
-			"Nothing was written. Host views count for 10 minutes, and applying the plan reads them again: take new ones first.", 1)
-	}
-	return []view.NextStep{n}
-}
-
-// applyNext returns the command that applies a plan, and when to run it. It returns no command if
-// the plan cannot be applied.
-func applyNext(plan *repair.Plan, command string) view.NextStep {
-	if why := plan.Unapplicable(); why != "" {
-		return view.NextStep{Text: "Nothing was written. This plan cannot be applied: " + why + "."}
-	}
-	twice := 0
-	for i := range plan.Steps {
-		if plan.Steps[i].TwoObservations {
-			twice++
-		}
-	}
-	text := "Nothing was written. Apply it with:"
-	if twice > 0 && plan.Unobserved() != "" { // without it, those steps would be skipped
-		command += " --wait"
-	}
-	switch {
-	case twice > 0 && plan.OfFiles():
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and files do not count as one: apply the plan with --wait, where the cluster can be reached:",
-			twice, len(plan.Steps))
-	case plan.OfFiles():
-		text = "Nothing was written. Apply it where the cluster can be reached:"
-	case twice > 0 && plan.Unobserved() != "":
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and %s: apply it with --wait:",
-			twice, len(plan.Steps), plan.Unobserved())
-	case twice > 0:
-		text = fmt.Sprintf("Nothing was written. %d of the %d steps need a second observation: apply the plan after %s, or with --wait:",
-			twice, len(plan.Steps), plan.Due())
-	}
-	return view.NextStep{Text: text, Command: command}
-}
-
-// arguments returns the arguments that make the same plan again.
-func (r *repairCommand) arguments() string {
-	out := flags.Arguments(r.flags, "after-restore")
-	for _, q := range repair.Requests {
-		if q.Field != nil {
-			out += flags.Arguments(r.flags, q.Flag)
-		} else if on := r.request.StrictAffinity; on != nil {
-			out += " --" + q.Flag + "=" + strconv.FormatBool(*on)
-		}
-	}
-	out += flags.Arguments(r.flags, "pool", "node", "ip", "block", "max-steps", "grace", "observe-twice", "allow-newer-calico")
-	for _, n := range r.request.Terminated {
-		out += " --terminated " + phrase.Arg(n)
-	}
-	out += flags.Arguments(r.flags, "without-host-evidence", "last-blocks", "cordon-full", "evict-singletons")
-	return strings.TrimSpace(out + " " + strings.TrimSpace(r.sources.Arguments()+r.hosts.Arguments()))
 }

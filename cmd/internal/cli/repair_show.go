@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -137,4 +138,36 @@ func newRepairShow(e env) *cobra.Command {
 	})
 	addOutputFlags(c, &p.outputFlags, view.PlanFormats(), "")
 	return c
+}
+
+// applyNext returns the command that applies a plan, and when to run it. It returns no command if
+// the plan cannot be applied.
+func applyNext(plan *repair.Plan, command string) view.NextStep {
+	if why := plan.Unapplicable(); why != "" {
+		return view.NextStep{Text: "Nothing was written. This plan cannot be applied: " + why + "."}
+	}
+	twice := 0
+	for i := range plan.Steps {
+		if plan.Steps[i].TwoObservations {
+			twice++
+		}
+	}
+	text := "Nothing was written. Apply it with:"
+	if twice > 0 && plan.Unobserved() != "" { // without it, those steps would be skipped
+		command += " --wait"
+	}
+	switch {
+	case twice > 0 && plan.OfFiles():
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and files do not count as one: apply the plan with --wait, where the cluster can be reached:",
+			twice, len(plan.Steps))
+	case plan.OfFiles():
+		text = "Nothing was written. Apply it where the cluster can be reached:"
+	case twice > 0 && plan.Unobserved() != "":
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need two observations, and %s: apply it with --wait:",
+			twice, len(plan.Steps), plan.Unobserved())
+	case twice > 0:
+		text = fmt.Sprintf("Nothing was written. %d of the %d steps need a second observation: apply the plan after %s, or with --wait:",
+			twice, len(plan.Steps), plan.Due())
+	}
+	return view.NextStep{Text: text, Command: command}
 }

@@ -6,14 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/calico-audit/calico-audit/audit"
-	"github.com/calico-audit/calico-audit/blocks"
 	"github.com/calico-audit/calico-audit/cmd/internal/document"
 	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
@@ -22,34 +18,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 	"github.com/calico-audit/calico-audit/cmd/internal/view/page"
 )
-
-type reportCommand struct {
-	env
-	sources source.Flags
-	hosts   *source.HostFlags
-	past    pastFlags
-	mutes   muteFlags
-	fail    failFlag
-	check   checkFlag
-	grace   graceFlag
-	output  outputFlags
-
-	pools, nodes []string
-	noHeaders    bool
-	ascii        bool
-	journals     []string
-	every        time.Duration // --watch; 0 for once
-	fleet        fleetFlags
-
-	stored       *audit.Report // the report that -f names; nil if it names objects
-	reader       source.Reader
-	outputs      outputs[*audit.Report]
-	muted        *audit.Mutes
-	known        []*audit.Report // the baselines of muted
-	progress     *terminal.Progress
-	fleetOutputs outputs[*view.FleetReport]
-	storedFleet  *view.FleetReport // the fleet report that -f names
-}
 
 func newReport(e env) *cobra.Command {
 	r := &reportCommand{env: e, hosts: &source.HostFlags{}, progress: terminal.NewProgress(nil)}
@@ -128,15 +96,6 @@ func (r *reportCommand) complete() (err error) {
 	return err
 }
 
-func (r *reportCommand) viewOptions(toStdout bool) view.Options {
-	o := r.env.viewOptions(&r.sources, r.hosts.Arguments()+r.grace.arguments(), r.hosts.Portable()+r.grace.arguments())
-	o.NoHeaders, o.FailOn, o.ASCII = r.noHeaders, r.fail.severity, r.ascii || toStdout && terminal.ASCIIOnly(r.streams.Out)
-	if r.stored != nil || r.ofFleet() { // other commands read objects, not reports; in a fleet each item has its own arguments
-		o.ReportArgs, o.PortableArgs = "", ""
-	}
-	return r.output.display(o, r.streams, toStdout)
-}
-
 func (r *reportCommand) run(ctx context.Context) error {
 	rep, err := r.read(ctx)
 	if err != nil {
@@ -173,87 +132,6 @@ func (r *reportCommand) read(ctx context.Context) (*audit.Report, error) {
 	}
 	r.narrow(rep)
 	return rep, nil
-}
-
-func (r *reportCommand) narrow(rep *audit.Report) {
-	rep.Filter(r.pools, r.nodes)
-	rep.Scope = r.scope(rep.Scope)
-	if r.muted != nil {
-		rep.Mute(r.muted)
-		r.warnMuted(rep)
-	}
-}
-
-// scope returns the filters of the report; nil for a whole report. before are the filters
-// of a stored report.
-func (r *reportCommand) scope(before *audit.Scope) *audit.Scope {
-	if len(r.check.patterns)+len(r.pools)+len(r.nodes) == 0 {
-		return before
-	}
-	s := &audit.Scope{Pools: r.pools, Nodes: r.nodes}
-	if before != nil {
-		s.Pools, s.Nodes = before.Pools, before.Nodes
-	}
-	if len(r.check.patterns) > 0 {
-		for _, c := range r.check.checks {
-			s.Checks = append(s.Checks, c.ID)
-		}
-	}
-	return s
-}
-
-// warnMuted warns of expired rules, and of baselines from other clusters.
-func (r *reportCommand) warnMuted(rep *audit.Report) {
-	for _, m := range rep.Muted {
-		if m.Expired {
-			say(r.streams, "warning: the rule %q has expired and no longer mutes findings", m.Rule)
-		}
-	}
-	for i, b := range r.known {
-		if guid := b.Cluster.GUID; guid != rep.Cluster.GUID && guid != "" && rep.Cluster.GUID != "" {
-			say(r.streams, "warning: the baseline %s belongs to another cluster, %s", r.mutes.baselines[i], guid)
-		}
-	}
-}
-
-// audit reads the source and runs the checks. Findings that need confirmation are read a
-// second time.
-func (r *reportCommand) audit(ctx context.Context) (*audit.Report, error) {
-	j, err := evaluate(ctx, r.reader, r.check.checks, r.grace, r.progress)
-	if err != nil {
-		return nil, err
-	}
-	rep := j.report()
-	if r.outputs.page() {
-		rep.Usage = audit.NewUsage(j.state, j.result)
-	}
-	return rep, nil
-}
-
-// incomplete returns an error for an incomplete output, with the kinds that the account may not
-// list, or the first gap.
-func incomplete(what string, gaps []blocks.Gap) error {
-	gaps = blocks.Untolerated(gaps)
-	var denied []string
-	for _, g := range gaps {
-		switch {
-		case !g.Denied:
-		case g.Resource == blocks.Blocks: // what matters most comes first
-			denied = slices.Insert(denied, 0, string(g.Resource))
-		default:
-			denied = append(denied, string(g.Resource))
-		}
-	}
-	switch n := len(gaps); {
-	case n == 0:
-		return fmt.Errorf("the %s is incomplete", what)
-	case n == 1:
-		return fmt.Errorf("the %s is incomplete: %s", what, gaps[0])
-	case len(denied) > 1:
-		return fmt.Errorf("the %s is incomplete: this account may not list %s, as the ClusterRole in examples/kubernetes/rbac may", what, strings.Join(denied, ", "))
-	default:
-		return fmt.Errorf("the %s is incomplete; the first of its %d gaps is: %s", what, n, gaps[0])
-	}
 }
 
 // readStored reads the report or fleet report in the file of -f, as written by -o json, yaml or

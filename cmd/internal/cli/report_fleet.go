@@ -15,9 +15,6 @@ import (
 
 var fleetFormats = view.FleetFormats(page.Fleet)
 
-// ofFleet reports whether the report is about several clusters.
-func (r *reportCommand) ofFleet() bool { return r.fleet.members != nil || r.storedFleet != nil }
-
 // runFleet makes the reports of all clusters and prints them.
 func (r *reportCommand) runFleet(ctx context.Context) error {
 	var items []view.FleetItem[view.ClusterReport]

@@ -9,13 +9,6 @@ import (
 	"github.com/calico-audit/calico-audit/cmd/internal/view"
 )
 
-// watchInterval is the default of --watch. Each reading lists all resources of an audit, so
-// a cluster is read at most every minWatch.
-const (
-	watchInterval = "30s"
-	minWatch      = 5 * time.Second
-)
-
 // checkWatch validates --watch.
 func (r *reportCommand) checkWatch() error {
 	files := len(r.sources.Files) > 0

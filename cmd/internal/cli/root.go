@@ -1,15 +1,10 @@
 package cli
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/calico-audit/calico-audit/cmd/internal/build"
-	"github.com/calico-audit/calico-audit/cmd/internal/exit"
 	"github.com/calico-audit/calico-audit/cmd/internal/flags"
 	"github.com/calico-audit/calico-audit/cmd/internal/terminal"
 )
@@ -48,34 +43,4 @@ change anything, and they ask first.`,
 		completion.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	}
 	return root
-}
-
-// flagError returns a usage error for an error of the flags' parser.
-func flagError(c *cobra.Command, err error) error {
-	var missing *pflag.ValueRequiredError
-	if errors.As(err, &missing) {
-		value, help := pflag.UnquoteUsage(missing.GetFlag())
-		err = fmt.Errorf("--%s needs a value, %s: %s", missing.GetFlag().Name, value, help)
-	}
-	return &exit.Error{Code: exit.CodeUsage, Err: err, Hint: "See \"" + c.CommandPath() + " --help\" for usage."}
-}
-
-// run wraps the function of a command: an error without an exit code is an internal error.
-// Errors of cobra itself never pass through here, and are usage errors.
-func run(f func(c *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
-	return func(c *cobra.Command, args []string) error {
-		err := f(c, args)
-		if err == nil {
-			return nil
-		}
-		var all []error
-		for _, e := range exit.All(err) {
-			var x *exit.Error
-			if !errors.As(e, &x) {
-				e = exit.Failure(e)
-			}
-			all = append(all, e)
-		}
-		return errors.Join(all...)
-	}
 }
