@@ -484,11 +484,6 @@ func (st *Remedies) LeavesTooFew(cordon []string) (pool string, left, of int) {
 	return "", 0, 0
 }
 
-type tooFew struct {
-	pool     string
-	left, of int
-}
-
 func (st *Remedies) findTooFew() (x tooFew) {
 	x.pool, x.left, x.of = st.LeavesTooFew(st.Full())
 	return x

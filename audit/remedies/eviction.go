@@ -49,12 +49,6 @@ func (st *Remedies) Unguarded(w *blocks.Workload) bool {
 	return !slices.ContainsFunc(st.budgets()[w.Namespace], func(b budget) bool { return b.covers(w) })
 }
 
-// budget is a PodDisruptionBudget with the function that matches its pods.
-type budget struct {
-	*blocks.DisruptionBudget
-	covers func(*blocks.Workload) bool
-}
-
 // indexBudgets returns the budgets by namespace.
 func (st *Remedies) indexBudgets() map[string][]budget {
 	out := map[string][]budget{}

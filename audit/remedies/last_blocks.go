@@ -87,15 +87,6 @@ func (st *Remedies) alsoNeeded(b *state.Block) *state.Pool {
 	return nil
 }
 
-// lastBlocks holds the nodes in need of a pool and the blocks that may be released for them.
-type lastBlocks struct {
-	// lacking are the nodes that cannot allocate in the pool for lack of a block, sorted; busy are
-	// those with pods.
-	lacking, busy []string
-	// blocks are the empty last blocks that their nodes do not need, in the order of release.
-	blocks []*state.Block
-}
-
 const holderCordoned, holderIdle = "cordoned", "idle"
 
 // holder explains why a block's node does not need its last block; "" if it may need it.

@@ -15,25 +15,6 @@ import (
 // run.
 const halfDone = "half-done steps"
 
-// Leftover is an object that an unfinished run of this program left behind.
-type Leftover struct {
-	// Run identifies the run: by the annotation of its temporary objects, or by its journal.
-	Run string
-	// Mark is that annotation; "" for a run that moved no pods.
-	Mark string
-	// Reservations are the IPReservations that the run created, Nodes the nodes that it cordoned.
-	// Objects are the objects that its steps left half-done.
-	Reservations []*blocks.Reservation
-	Nodes        []*blocks.Node
-	Objects      []blocks.Ref
-	// Since is the time of the run's last known write; zero if unknown.
-	Since blocks.Time
-	// Over is true if the run is known to have ended.
-	Over bool
-
-	journal *blocks.KnownRun // nil for none
-}
-
 // singular is kubectl's singular name of each resource whose objects can be half-done.
 var singular = map[blocks.Resource]string{blocks.Blocks: "ipamblock", blocks.Affinities: "blockaffinity", blocks.Handles: "ipamhandle"}
 

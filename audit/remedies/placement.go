@@ -90,13 +90,6 @@ func (st *Remedies) unschedulable(w *blocks.Workload) string {
 	return ""
 }
 
-// repeller is a pod with a required pod anti-affinity. pods reports whether the anti-affinity keeps
-// a given pod away.
-type repeller struct {
-	by   *blocks.Workload
-	pods func(*blocks.Workload) bool
-}
-
 // findRepellers returns one pod for each anti-affinity of a namespace.
 func (st *Remedies) findRepellers() (out []repeller) {
 	type rule struct {
@@ -113,12 +106,6 @@ func (st *Remedies) findRepellers() (out []repeller) {
 		}
 	}
 	return out
-}
-
-// queued is a pod that waits for a node. on reports whether a node admits it.
-type queued struct {
-	*blocks.Workload
-	on func(*blocks.Node) bool
 }
 
 // findQueue returns, for each distinct placement, one pod that waits for a node.

@@ -11,20 +11,6 @@ import (
 	"github.com/calico-audit/calico-audit/blocks"
 )
 
-// shortage groups pools of one family that serve the same nodes and are short of blocks or
-// addresses, now or soon.
-type shortage struct {
-	root  *Root
-	pools []*state.Pool
-	// cut are the nodes that borrow or have waiting pods for lack of addresses; next are the nodes
-	// whose next pod will borrow or wait.
-	cut, next []*state.NodeBlockStatus
-	// has holds all nodes of cut and next.
-	has map[*state.NodeBlockStatus]bool
-	// borrowed are the addresses that the cut nodes borrow, except those of virtual machines.
-	borrowed map[*state.Borrow]bool
-}
-
 // scarce reports whether a pool is short of blocks or addresses, now or soon, and no other pool
 // makes up for it.
 func (st *Remedies) scarce(p *state.Pool) bool {

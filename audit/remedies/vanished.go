@@ -15,23 +15,6 @@ import (
 // maxNamed is how many nodes a command names.
 const maxNamed = 3
 
-// leftBehind describes the objects that a vanished node left, and what a plan does with them.
-type leftBehind struct {
-	// Ownerless addresses that a plan releases. own were recorded for the node, and need the
-	// confirmation that its machine is off. nameless lie in its blocks without a recorded node, and
-	// need the consent to release without host evidence. beside lie in its blocks but were recorded
-	// for other nodes, whose host views show them unused.
-	own, nameless, beside []state.AllocationRef
-	// stays counts the other ownerless addresses.
-	stays int
-	// blocks are the node's blocks; freed are the blocks that the plan then deletes.
-	blocks, freed []*state.Block
-	// affinities counts the affinities deleted without a block of the node.
-	affinities int
-	// bar is why the first remaining object stays.
-	bar state.Bar
-}
-
 func (x *leftBehind) released() int { return len(x.own) + len(x.nameless) + len(x.beside) }
 
 func (x *leftBehind) retain(b state.Bar) {
