@@ -523,3 +523,24 @@ func TestTakers(t *testing.T) {
 		t.Errorf("got %d and %d, want 1 and 1", now, cordoned)
 	}
 }
+
+// TestRehomesLeaveBlocksInUse: v3.32 may give a block to another node once it is empty. A pod stays if
+// it has the last address of the block in use, or if all others are leaks, which Calico frees.
+func TestRehomesLeaveBlocksInUse(t *testing.T) {
+	const text = "version v3.32.1\nnode a\nnode b\nnode new\npool pods 10.0.0.0/29 size=30\n" +
+		"block 10.0.0.0/30 a\naffinity 10.0.0.0/30 a\nblock 10.0.0.4/30 new\naffinity 10.0.0.4/30 new\nuse 10.0.0.1 shop/borrower new of=ReplicaSet/web ready\n"
+	for more, stays := range map[string]bool{
+		"": true,
+		"alloc 10.0.0.2 pod=shop/gone node=new handle=k8s-pod-network.gone age=3h\n": true,
+		"use 10.0.0.2 shop/own a\n": false,
+	} {
+		snap, err := statedsl.Parse(text + more)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, later := remedies.Of(state.New(snap, state.Options{})).Rehomes()
+		if stays != (len(now) == 0 && len(later) == 1 && strings.Contains(later[0].Stays, "may take the block from a")) {
+			t.Errorf("with %q: now %+v, later %+v; want it to stay: %v", more, now, later, stays)
+		}
+	}
+}

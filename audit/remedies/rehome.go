@@ -150,26 +150,28 @@ func (st *Remedies) claimable(n *state.NodeBlockStatus) (least int) {
 	return max(least, 1)
 }
 
-// countLeaving counts, by block, the addresses that the pods that borrow release when they end, in every
-// family.
+// countLeaving counts, by block, the borrowed addresses, and those of the other family that their pods
+// have. Leaks count, because Calico's collector frees them.
 func (st *Remedies) countLeaving() map[*state.Block]int {
-	out, seen := map[*state.Block]int{}, map[netip.Addr]bool{}
+	leaving := map[netip.Addr]bool{}
 	for _, br := range st.Borrows {
-		if br.Workload == nil {
-			continue
-		}
-		for a := range br.Workload.Addresses {
-			if b := st.CoveringBlock(a); b != nil && !seen[a] {
-				seen[a], out[b] = true, out[b]+1
+		leaving[br.Addr] = true
+		if br.Workload != nil {
+			for a := range br.Workload.Addresses {
+				leaving[a] = true
 			}
 		}
+	}
+	out := map[*state.Block]int{}
+	for a := range leaving {
+		out[st.CoveringBlock(a)]++
 	}
 	return out
 }
 
 // losesBlock explains that a node may lose a block in which a moved pod has an address: once the
 // block is empty, Calico may give it to another node, and the node has no other block with room.
-// leave counts the addresses that all moved pods release, by block.
+// leave counts, by block, the addresses that may be released.
 func (st *Remedies) losesBlock(m Move, leave map[*state.Block]int) string {
 	for _, a := range slices.SortedFunc(m.Pod.Addresses, netip.Addr.Compare) {
 		b := st.CoveringBlock(a)
@@ -181,7 +183,7 @@ func (st *Remedies) losesBlock(m Move, leave map[*state.Block]int) string {
 			return leave[o] < o.Used && (o == b || o.Pool == b.Pool && st.Keepable(o))
 		}
 		if owner != nil && owner.Node != nil && !slices.ContainsFunc(owner.Blocks, stays) {
-			return fmt.Sprintf("only pods that move use addresses of block %s: once these are released, Calico %s may take the block from %s, which has no other block with room", b.CIDR, st.Cluster.CalicoVersion, b.Owner)
+			return fmt.Sprintf("block %s holds only borrowed addresses, and others of their pods: once these are released, Calico %s may take the block from %s, which has no other block with room", b.CIDR, st.Cluster.CalicoVersion, b.Owner)
 		}
 	}
 	return ""
