@@ -18,8 +18,12 @@ const (
 	UseLoadBalancer = apiv3.IPPoolAllowedUseLoadBalancer
 )
 
-// TigeraOperator is the manager of pools that Tigera's operator owns.
-const TigeraOperator = "tigera-operator"
+// ManagedBy is the label that names the manager of an object. TigeraOperator is the manager of pools
+// that Tigera's operator owns.
+const (
+	ManagedBy      = "app.kubernetes.io/managed-by"
+	TigeraOperator = "tigera-operator"
+)
 
 // Encap is a pool's encapsulation mode (ipipMode, vxlanMode).
 type Encap string

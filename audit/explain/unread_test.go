@@ -44,16 +44,11 @@ func TestExplainAssertsNothingUnread(t *testing.T) {
 	for _, name := range testenv.Sample(t, 20, slices.Sorted(maps.Keys(states))) {
 		whole := allSaid(t, states[name], "")
 		for r, assertion := range assertions {
-			for subject, lines := range allSaid(t, states[name], r) {
-				tried++
-				for _, line := range lines {
-					for _, clause := range assertion.FindAllString(line, -1) {
-						if !strings.Contains(strings.Join(whole[subject], "\n"), clause) {
-							t.Errorf("%s: %s, without %s: %s", name, subject, r, line)
-						}
-					}
-				}
-			}
+			said := allSaid(t, states[name], r)
+			tried += len(said)
+			newAssertions(whole, said, assertion, func(subject, line, _ string) {
+				t.Errorf("%s: %s, without %s: %s", name, subject, r, line)
+			})
 		}
 	}
 	if tried < 100 {
@@ -61,8 +56,8 @@ func TestExplainAssertsNothingUnread(t *testing.T) {
 	}
 }
 
-// TestExplainAssertsNothingUnreadable: if one object cannot be parsed, an explanation does not claim that it is absent,
-// unless the explanation of the whole state also does.
+// TestExplainAssertsNothingUnreadable: if one object cannot be parsed, an explanation does not claim
+// that it is absent, unless the explanation of the whole state also does.
 func TestExplainAssertsNothingUnreadable(t *testing.T) {
 	states, err := statedsl.Cases("../checks/testdata/checks/*.txt")
 	if err != nil {
@@ -81,20 +76,29 @@ func TestExplainAssertsNothingUnreadable(t *testing.T) {
 				continue
 			}
 			tried++
-			for subject, lines := range explainAll(t, s, subjects) {
-				for _, line := range lines {
-					for _, clause := range assertion.FindAllString(line, -1) {
-						about := r != blocks.Nodes || strings.Contains(clause, object)
-						if about && !strings.Contains(line, "was read") && !strings.Contains(strings.Join(whole[subject], "\n"), clause) {
-							t.Errorf("%s: %s, with %s %s unreadable: %s", name, subject, r, object, line)
-						}
-					}
+			newAssertions(whole, explainAll(t, s, subjects), assertion, func(subject, line, clause string) {
+				if about := r != blocks.Nodes || strings.Contains(clause, object); about && !strings.Contains(line, "was read") {
+					t.Errorf("%s: %s, with %s %s unreadable: %s", name, subject, r, object, line)
 				}
-			}
+			})
 		}
 	}
 	if tried < 20 {
 		t.Errorf("only %d objects were spoilt", tried)
+	}
+}
+
+// newAssertions calls found for each clause of an explanation that an assertion matches, unless the
+// explanation of the whole state has the clause, too.
+func newAssertions(whole, said map[string][]string, assertion *regexp.Regexp, found func(subject, line, clause string)) {
+	for subject, lines := range said {
+		for _, line := range lines {
+			for _, clause := range assertion.FindAllString(line, -1) {
+				if !strings.Contains(strings.Join(whole[subject], "\n"), clause) {
+					found(subject, line, clause)
+				}
+			}
+		}
 	}
 }
 

@@ -15,10 +15,7 @@ var (
 
 // OneNetwork is for nodes that another network's DaemonSets serve, too; without names, it is general.
 func OneNetwork(networks blocks.Names) Remedy {
-	who := "the other network's DaemonSet"
-	if len(networks) > 0 {
-		who = networks.String()
-	}
+	who := namesOr(networks, "the other network's DaemonSet")
 	return Restart("if Calico should serve the pods: delete "+who+", and its configuration in /etc/cni/net.d of each node (or replace the nodes), then restart its pods",
 		"all pods get addresses of Calico's pools", "kubectl get daemonsets --all-namespaces")
 }
@@ -41,10 +38,7 @@ var RestartFlannel = ByHand("restart flannel on the node (the pod of kube-flanne
 // RenewPodCIDR is for nodes with a podCIDR that overlaps an older node's. It cannot be changed; without
 // names, it is general.
 func RenewPodCIDR(nodes blocks.Names) Remedy {
-	who := "the younger node"
-	if len(nodes) > 0 {
-		who = nodes.String()
-	}
+	who := namesOr(nodes, "the younger node")
 	return Restart("drain "+who+", delete the Node and register it again, so that kube-controller-manager gives it another podCIDR; if the podCIDRs differ in size, replace the nodes of the former size (--node-cidr-mask-size), too",
 		"each node assigns addresses of its own", "kubectl get nodes -o custom-columns=NODE:.metadata.name,PODCIDRS:.spec.podCIDRs")
 }

@@ -84,10 +84,7 @@ func DetectFamily(f blocks.Family) Remedy {
 // ReportAddress is for nodes where the kubelet reports an InternalIP that is not the machine's own;
 // nil means any such nodes.
 func ReportAddress(nodes blocks.Names) Remedy {
-	who := "each node"
-	if len(nodes) > 0 {
-		who = nodes.String()
-	}
+	who := namesOr(nodes, "each node")
 	return ByHand(fmt.Sprintf("let the kubelet of %s report the address of its own machine (--node-ip)", who),
 		"each Node has the InternalIP of its machine", "the kubelet restarts, and its pods keep running", "kubectl get nodes -o wide")
 }
@@ -95,10 +92,7 @@ func ReportAddress(nodes blocks.Names) Remedy {
 // OwnAddress is for nodes that report one InternalIP, although all their machines exist, and that have
 // no better address; nil means any such nodes.
 func OwnAddress(nodes blocks.Names) Remedy {
-	who := "these nodes"
-	if len(nodes) > 0 {
-		who = nodes.String()
-	}
+	who := namesOr(nodes, "these nodes")
 	return ByHand(fmt.Sprintf("let the kubelets of %s report addresses that only their machines have (--node-ip), instead of one that all have, such as that of a NAT interface; then let calico-node detect them (IP_AUTODETECTION_METHOD=kubernetes-internal-ip)", who),
 		"each node has an address of its own", "the kubelets and calico-node restart, and pods keep running", "kubectl get nodes -o wide")
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/calico-audit/calico-audit/audit/state"
+	"github.com/calico-audit/calico-audit/blocks"
 )
 
 // DisablePool ends a pool's assignments.
@@ -149,4 +150,12 @@ func (r Remedy) with(flags string) Remedy {
 	r.Commands = slices.Clone(r.Commands)
 	r.Commands[0] += flags
 	return r
+}
+
+// namesOr returns names, or the general term if there are none.
+func namesOr(names blocks.Names, general string) string {
+	if len(names) == 0 {
+		return general
+	}
+	return names.String()
 }

@@ -35,7 +35,7 @@ func (d *Decoder) pool(r *parse.Reader, p *blocks.Pool) bool {
 	var old blocks.Encap
 	hasCIDR, hasSize := false, false
 	found := d.object(r, &p.Meta, metaHooks{label: func(key, value []byte) { // tigera/operator pkg/controller/ippool/pool_controller.go, hasOwner
-		p.OfOperator = p.OfOperator || string(key) == keep.ManagedBy && string(value) == blocks.TigeraOperator
+		p.OfOperator = p.OfOperator || string(key) == blocks.ManagedBy && string(value) == blocks.TigeraOperator
 	}}, r.Known(parse.Members{
 		"cidr": func() {
 			if hasCIDR = !r.Null(); hasCIDR {

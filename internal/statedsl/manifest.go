@@ -145,7 +145,7 @@ func (m *manifest) pool(p *blocks.Pool) {
 	}
 	meta := metadata(p.Meta)
 	if p.OfOperator {
-		meta["labels"] = map[string]any{"app.kubernetes.io/managed-by": blocks.TigeraOperator}
+		meta["labels"] = map[string]any{blocks.ManagedBy: blocks.TigeraOperator}
 	}
 	m.add("crd.projectcalico.org/v1", "IPPool", meta, spec, status)
 }

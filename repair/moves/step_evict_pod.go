@@ -66,19 +66,18 @@ var Evict = &repair.StepKind{
 		if x.IPAM.Cooldown > 0 {
 			frees = x.Cool
 		}
-		for _, w := range x.Workloads {
-			if w.UID() != s.Guard(repair.GuardPodUID) {
-				continue
-			}
-			for a := range w.Addresses { // of both families
-				for name, b := range x.BlockByName {
-					if b.CIDR.Contains(a) {
-						frees(name, a)
-					}
+		i := slices.IndexFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
+		if i < 0 {
+			return
+		}
+		for a := range x.Workloads[i].Addresses { // of both families
+			for name, b := range x.BlockByName {
+				if b.CIDR.Contains(a) {
+					frees(name, a)
 				}
 			}
 		}
-		x.Workloads = slices.DeleteFunc(x.Workloads, func(w *blocks.Workload) bool { return w.UID() == s.Guard(repair.GuardPodUID) })
+		x.Workloads = slices.Delete(x.Workloads, i, i+1)
 	},
 }
 

@@ -115,9 +115,8 @@ func Off(st *state.State, p *state.Pool) (field, variable string, off, unset boo
 	return field, variable, unset || set != nil && !*set, unset
 }
 
-// Overwritten returns those of the nodes for which blocks record a VXLAN tunnel address: something has
-// removed it from the Node, such as "calicoctl apply" of a Node without it
-// (kubernetes-sigs/kubespray#11096).
+// Overwritten returns the given nodes that have a VXLAN tunnel address in a block. Something has
+// removed the address from the Node, such as "calicoctl apply" (kubernetes-sigs/kubespray#11096).
 func Overwritten(st *state.State, nodes blocks.Names) (out blocks.Names) {
 	st.EachAllocation(func(r state.AllocationRef, _ string) {
 		kind, node := r.Attributes().TunnelOf()

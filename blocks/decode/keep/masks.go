@@ -36,9 +36,6 @@ func Meta(name Class, managed bool, extra ...*parse.Mask) *parse.Mask {
 	return parse.Object("metadata", 1, append(parts, extra...)...)
 }
 
-// ManagedBy is the label that names the manager of an object.
-const ManagedBy = "app.kubernetes.io/managed-by"
-
 // OfCalico reports whether an annotation or label belongs to Calico or to this
 // program. It excludes Calico's copy of the metadata, which repeats the annotations of
 // others.
@@ -74,8 +71,8 @@ var (
 	// AllLabels keeps all labels.
 	AllLabels = &parse.Mask{Key: "labels", Num: 11, Schema: parse.SchemaMap, Class: Label}
 	// CalicoLabels keeps only the labels of Calico, and the one of a pool's manager.
-	CalicoLabels = &parse.Mask{Key: "labels", Schema: parse.SchemaMap, Wants: func(key []byte) bool { return OfCalico(key) || string(key) == ManagedBy },
-		Classes: map[string]Class{apiv3.LabelHostnameHash: Stub, apiv3.LabelAffinityType: Word, ManagedBy: Word}}
+	CalicoLabels = &parse.Mask{Key: "labels", Schema: parse.SchemaMap, Wants: func(key []byte) bool { return OfCalico(key) || string(key) == blocks.ManagedBy },
+		Classes: map[string]Class{apiv3.LabelHostnameHash: Stub, apiv3.LabelAffinityType: Word, blocks.ManagedBy: Word}}
 )
 
 // CalicoObject returns the mask of a Calico object. spec lists the fields that the decoder
